@@ -1,0 +1,50 @@
+# serve · test · update · build; each makes .venv first, and a second run installs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+ADDRESS ?= 127.0.0.1:8000
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test update build labs bench mutants lint format clean
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/installed: requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+serve: .venv/installed ## serve the book and reload it on each save
+	@echo "Serving the book at http://$(ADDRESS)/"
+	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
+
+test: .venv/installed ## run every test; make test ARGS="-k averaging" runs some
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
+	$(BIN)/python -m literate update $(PAGE)
+
+build: .venv/installed ## write the site, strictly, into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+labs: .venv/installed ## measure again: execute the labs and store what they print; LAB=name for one
+	$(BIN)/python -m literate.labs $(LAB)
+
+bench: .venv/installed ## print what the checker and the snippets cost, as ratios from one run
+	$(BIN)/python -m tests.literate.bench
+	$(BIN)/python -m tests.snippets.bench
+
+mutants: .venv/installed ## damage every output of the book and count what the checker catches
+	$(BIN)/python -m tests.literate.mutants
+
+lint: .venv/installed ## check the style of Python files and of the code in pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/installed ## format Python files and the code in pages
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## delete what was built
+	rm -rf site .venv

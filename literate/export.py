@@ -1,0 +1,189 @@
+"""Turn a page into what a reader takes away: a notebook, a script, plain Markdown.
+
+Nothing runs here: outputs are the page's own, which the tests hold true, so the site builds
+without torch.
+"""
+
+import ast
+import re
+from urllib.parse import urljoin
+
+import jupytext
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+CONTAINER = re.compile(
+    r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
+)
+LINK = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s]+)")
+ATTRIBUTES = re.compile(r" ?\{:? *[.#][^}\n]*\}")
+INDENT = 4  # spaces that make the inside of an admonition or a tab
+
+GUARD = """\
+try:
+{code}
+except Exception as error:  # the page shows this error, and goes on
+    import traceback
+
+    print(*traceback.format_exception_only(error), sep="", end="")
+"""
+
+
+def notebook(page, site_url=""):
+    """Return the page as the JSON of an executed notebook, the page's outputs attached."""
+    return nbformat.writes(_notebook(page, site_url, guarded=False)) + "\n"
+
+
+def script(page, site_url=""):
+    """Return the page as a Python script in the percent format; prose is in comments."""
+    book = _notebook(page, site_url, guarded=True)
+    book.metadata["jupytext"] = {"notebook_metadata_filter": "-all", "cell_metadata_filter": "-all"}
+    return jupytext.writes(book, fmt="py:percent")
+
+
+def markdown(page):
+    """Return the page's Markdown, with each include replaced by the code it shows."""
+    lines = page.text.split("\n")
+    for block in reversed(page.blocks):
+        if block.included:
+            code = [(block.fence.prefix + line).rstrip() for line in block.code.rstrip().split("\n")]
+            lines[block.line : block.fence.end - 1] = code
+    return "\n".join(lines)
+
+
+def pieces(page):
+    """Return, block by block, code that lets the blocks after it run: expected errors are caught."""
+    return [_guarded(block.code) if block.raises else block.code for block in page.blocks]
+
+
+def programs(page):
+    """Return, for each block, the whole program that ends with it and prints what the page shows."""
+    before = pieces(page)
+    return ["\n".join([*before[:i], block.code]) for i, block in enumerate(page.blocks)]
+
+
+def _guarded(code):
+    """Wrap code that must raise, so that what follows still runs."""
+    inside_strings = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str):
+            inside_strings.update(range(node.lineno + 1, node.end_lineno + 1))
+    lines = enumerate(code.rstrip("\n").split("\n"), 1)
+    indented = [text if n in inside_strings or not text else "    " + text for n, text in lines]
+    return GUARD.format(code="\n".join(indented))
+
+
+def _notebook(page, site_url, guarded):
+    address = _address(page, site_url)
+    cells = [new_markdown_cell(_heading(page, address))]
+    outputs = {block.output.line: block for block in page.blocks if block.output}
+    blocks = {block.line: block for block in page.blocks}
+    prose, containers, at = [], [], 1
+    fences = {fence.line: fence for fence in page.fences}
+    lines = page.text.split("\n")
+
+    def close_prose():
+        text = "\n".join(prose).strip("\n")
+        if text.strip("> \n"):
+            cells.append(new_markdown_cell(text))
+        prose.clear()
+
+    at = _after_front_matter(lines)
+    while at <= len(lines):
+        fence = fences.get(at)
+        if at in blocks:
+            close_prose()
+            cells.append(_code_cell(blocks[at], guarded))
+        elif fence and at not in outputs:
+            prose += _kept_fence(fence, lines, containers, address)
+        elif not fence:
+            prose.append(_line(lines[at - 1], containers, address))
+        at = fence.end + 1 if fence else at + 1
+    close_prose()
+    return _numbered(cells)
+
+
+def _heading(page, address):
+    source = f"[{page.name}]({address})" if address else page.name
+    return f"*From the book **Attention, Executed**: {source}. Text CC BY 4.0, code MIT.*"
+
+
+def _numbered(cells):
+    """Make the notebook; ids and counts depend on the place alone, so the bytes repeat."""
+    count = 0
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return new_notebook(
+        cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}}
+    )
+
+
+def _code_cell(block, guarded):
+    code = _guarded(block.code) if guarded and block.raises else block.code
+    cell = new_code_cell(code.rstrip("\n"))
+    if block.output:
+        printed, ending = block.output.text, ""
+        if block.raises:
+            printed, _, ending = ("\n" + block.output.text.rstrip("\n")).rpartition("\n")
+            printed = printed.removeprefix("\n") + ("\n" if printed.strip() else "")
+        if printed:
+            cell.outputs.append(new_output("stream", name="stdout", text=printed))
+        if ending:
+            name, _, message = ending.partition(": ")
+            error = new_output("error", ename=name, evalue=message, traceback=[ending])
+            cell.outputs.append(error)
+            cell.metadata["tags"] = ["raises-exception"]
+    return cell
+
+
+def _after_front_matter(lines):
+    if lines[0].rstrip() != "---":
+        return 1
+    return next((n for n, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0) + 1
+
+
+def _kept_fence(fence, lines, containers, address):
+    """Return the lines of a fence that does not run; an explorable becomes a link to itself."""
+    if fence.language == "attention":
+        text = " " * fence.indent + f"*An interactive figure stands here on [the page]({address}).*"
+        return [_line(text, containers, address)]
+    return [_line(line, containers, "") for line in lines[fence.line - 1 : fence.end]]
+
+
+def _line(line, containers, address):
+    """Translate one line of prose; `containers` holds the indents of the open admonitions."""
+    indent = len(line) - len(line.lstrip(" "))
+    while line.strip() and containers and indent < containers[-1]:
+        containers.pop()
+    text = line[INDENT * len(containers) :] if line.strip() else ""
+    quote = "> " * len(containers)
+    match = CONTAINER.match(text)
+    if match:
+        containers.append(indent + INDENT)
+        title = match["title"] if match["title"] is not None else match["type"].strip().capitalize()
+        text, quote = (f"**{title}**\n{'> ' * len(containers)}" if title else ""), quote + "> "
+    text = ATTRIBUTES.sub("", text) if address or not containers else text
+    if address:
+        text = LINK.sub(lambda m: m[1] + _absolute(m[2], address), text)
+    return (quote + text).rstrip() if text.strip() or not containers else quote.rstrip()
+
+
+def _address(page, site_url):
+    """Return the page's own address on the site, or "" when the site has none."""
+    if not site_url or not page.path.is_relative_to(page.root / "docs"):
+        return site_url
+    return urljoin(site_url, _as_html(page.path.relative_to(page.root / "docs").as_posix()))
+
+
+def _as_html(target):
+    """Return the site's name of a source file: `a/b.md#c` and `a/b.ipynb#c` are `a/b.html#c`."""
+    return re.sub(r"\.(md|ipynb)(?=#|$)", ".html", target)
+
+
+def _absolute(target, address):
+    """Resolve a link of the Markdown source, which is written from the page's own folder."""
+    return urljoin(address, _as_html(target))
