@@ -1,0 +1,81 @@
+"""Causal self-attention: one head, in which a token sees itself and its past.
+
+Needs PyTorch 2.5 or newer and nothing else.
+Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.3 (the mask) and its
+public code (dropout on the attention weights).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CausalSelfAttention(nn.Module):
+    """One head of self-attention that hides the future.
+
+    The context vector of token i depends on tokens 0 … i alone. Token 0 sees itself, so no row
+    is ever empty, and padding after the last token needs no mask.
+
+    Args:
+        embed_dim: width of the input.
+        head_dim: width of queries, keys, values and context vectors.
+        dropout: share of the attention weights set to 0 while training, in [0, 1); the rest grow
+            by 1/(1 - dropout). Not applied after .eval().
+        bias: whether the three projections add a bias.
+
+    Raises:
+        ValueError: naming the argument, what came and what was wanted.
+    """
+
+    def __init__(
+        self, embed_dim: int, head_dim: int, dropout: float = 0.0, *, bias: bool = False
+    ) -> None:
+        for name, size in (("embed_dim", embed_dim), ("head_dim", head_dim)):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if not isinstance(dropout, int | float) or not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.head_dim = head_dim
+        self.dropout = dropout
+        self.W_query = nn.Linear(embed_dim, head_dim, bias=bias)
+        self.W_key = nn.Linear(embed_dim, head_dim, bias=bias)
+        self.W_value = nn.Linear(embed_dim, head_dim, bias=bias)
+
+    def forward(self, x: Tensor, *, need_weights: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the context vectors, (..., T, head_dim), one for each token.
+
+        Args:
+            x: (..., T, embed_dim), of the module's dtype.
+            need_weights: also return the weights as they were applied (after dropout),
+                (..., T, T), at the cost of storing them.
+        """
+        self._check(x)
+        query = self.W_query(x)  # (..., T, head_dim)
+        key = self.W_key(x)  # (..., T, head_dim)
+        value = self.W_value(x)  # (..., T, head_dim)
+        dropout = self.dropout if self.training else 0.0
+        if not need_weights:
+            # The fused kernels want a head dimension: (batch, 1, T, head_dim).
+            query, key, value = query.unsqueeze(-3), key.unsqueeze(-3), value.unsqueeze(-3)
+            context = F.scaled_dot_product_attention(
+                query, key, value, dropout_p=dropout, is_causal=True
+            )
+            return context.squeeze(-3)
+
+        T = x.size(-2)
+        keep = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()  # row i keeps 0 … i
+        scores = query @ key.mT * self.head_dim**-0.5  # (..., T, T)
+        weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)
+        weights = F.dropout(weights, dropout)
+        return weights @ value, weights
+
+    def _check(self, x: Tensor) -> None:
+        """Raise ValueError unless x fits this module."""
+        if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != self.embed_dim:
+            came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
+            raise ValueError(f"x must have shape (..., tokens, {self.embed_dim}), got {came}")
+        wanted = self.W_query.weight.dtype
+        if x.dtype != wanted and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(f"x must be {wanted}, as the weights are, got {x.dtype}")
