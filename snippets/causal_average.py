@@ -1,26 +1,31 @@
-"""The running mean of a sequence: attention in which every score is zero."""
+"""The running mean of a sequence: causal attention in which every score is zero.
+
+Needs PyTorch and nothing else.
+"""
 
 import torch
+from torch import Tensor
 
 
-def causal_average(x):
+def causal_average(x: Tensor) -> Tensor:
     """Return, at each position, the mean of the vectors up to and including it.
 
     Args:
-        x: floating-point tensor, (..., tokens, channels).
+        x: (..., tokens, channels), floating point.
 
     Returns:
-        Tensor of the shape and dtype of `x`; row t is the mean of rows 0 … t.
+        The shape and dtype of x; row t is the mean of rows 0 … t.
 
     Raises:
-        ValueError: `x` has fewer than two dimensions or is not floating point.
+        ValueError: naming the argument, what came and what was wanted.
     """
-    if x.dim() < 2:
-        raise ValueError(f"x: got shape {tuple(x.shape)}, wanted (..., tokens, channels)")
+    if not isinstance(x, Tensor) or x.dim() < 2:
+        came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
+        raise ValueError(f"x must have shape (..., tokens, channels), got {came}")
     if not x.is_floating_point():
-        raise ValueError(f"x: got dtype {x.dtype}, wanted a floating-point tensor")
-    tokens = x.shape[-2]
-    scores = x.new_zeros(tokens, tokens)
-    future = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
-    weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)  # (tokens, tokens)
+        raise ValueError(f"x must be floating point, got {x.dtype}")
+    T = x.size(-2)
+    keep = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()  # row t keeps 0 … t
+    scores = x.new_zeros(T, T)
+    weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)  # (tokens, tokens)
     return weights @ x

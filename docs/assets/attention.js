@@ -1,0 +1,347 @@
+/* The explorable of attention. The page already shows the right tables; this makes them answer.
+   Every operation is rounded to float32, in the order in which literate/explorable.py does it. */
+(function () {
+  "use strict";
+  if (customElements.get("attention-explorable")) return;
+
+  const STEPS = ["scores", "scaled", "masked", "weights", "context"];
+  const TITLES = ["Scores", "Scaled", "Masked", "Weights", "Context"];
+  const CAPTIONS = ["Attention scores", "Scaled scores", "Masked scores", "Attention weights", "Context vectors"];
+  const SEVENTH = 30; // digits beyond the shown ones that tell a tie from its neighbours
+  const LARGEST = 1e4;
+  const f32 = Math.fround;
+  let elements = 0;
+
+  // ------------------------------------------------------------------------------- arithmetic
+
+  function dot(left, right) {
+    let total = 0;
+    for (let i = 0; i < left.length; i++) total = f32(total + f32(left[i] * right[i]));
+    return total;
+  }
+  const transposed = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
+  function times(left, right) {
+    const columns = transposed(right);
+    return left.map((row) => columns.map((column) => dot(row, column)));
+  }
+
+  /* Softmax of a row, with its parts; a row with nothing to attend to gives zeros. */
+  function softmax(row) {
+    const largest = Math.max(...row);
+    if (largest === -Infinity) return { largest, powers: row.map(() => 0), total: 0, weights: row.map(() => 0) };
+    const powers = row.map((score) => f32(Math.exp(f32(score - largest))));
+    const total = powers.reduce((sum, power) => f32(sum + power), 0);
+    return { largest, powers, total, weights: powers.map((power) => f32(power / total)) };
+  }
+
+  function compute(panel, state) {
+    const given = (name) => panel[name] && panel[name].map((row) => row.map(f32));
+    const inputs = given("embeddings");
+    const project = (name) => (panel["W_" + name] ? times(inputs, given("W_" + name)) : inputs);
+    const query = given("queries") || project("query");
+    const key = given("keys") || project("key");
+    const value = given("values") || project("value");
+    const root = f32(Math.sqrt(key[0].length));
+    const scores = query.map((q) => key.map((k) => dot(q, k)));
+    const scaled = state.scaling ? scores.map((row) => row.map((score) => f32(score / root))) : scores;
+    const masked = scaled.map((row, i) => row.map((score, j) => (hides(state, i, j) ? -Infinity : score)));
+    const soft = masked.map(softmax);
+    const weights = soft.map((row) => row.weights);
+    return { query, key, value, root, soft, steps: [scores, scaled, masked, weights, times(weights, value)] };
+  }
+  const hides = (state, i, j) => state.hidden.has(j) || (state.causal && j > i);
+
+  /* A number with a fixed count of decimals, rounded as Python does: a tie goes to the even digit. */
+  function shown(value, digits) {
+    if (!isFinite(value)) return value > 0 ? "inf" : value < 0 ? "-inf" : "nan";
+    const size = Math.abs(value);
+    const exact = size.toFixed(digits + SEVENTH);
+    let text = size.toFixed(digits);
+    if (/^50*$/.test(exact.slice(-SEVENTH))) {
+      const below = exact.slice(0, -SEVENTH).replace(/\.$/, "");
+      if ("02468".includes(below.slice(-1))) text = below;
+    }
+    return value < 0 && Number(text) ? "-" + text : text;
+  }
+
+  // --------------------------------------------------------------------------------- building
+
+  function make(tag, properties, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties || {})) {
+      if (name in node) node[name] = value;
+      else node.setAttribute(name, value);
+    }
+    node.append(...children);
+    return node;
+  }
+
+  function group(title, className, items) {
+    return make("fieldset", { className }, make("legend", {}, title), ...items);
+  }
+
+  function box(type, name, label, checked, change) {
+    const input = make("input", { type, name, checked });
+    input.addEventListener("change", () => change(input.checked));
+    return make("label", {}, input, make("span", {}, label));
+  }
+
+  class AttentionExplorable extends HTMLElement {
+    connectedCallback() {
+      if (this.state) return;
+      const spec = (this.spec = JSON.parse(this.getAttribute("config")));
+      const first = spec.panels[0];
+      if (spec.side)
+        for (const panel of spec.panels)
+          for (const name in first)
+            if (JSON.stringify(panel[name]) === JSON.stringify(first[name])) panel[name] = first[name];
+      this.original = JSON.stringify(spec.panels);
+      this.state = {
+        choice: 0, query: spec.query, key: spec.query, dim: 0, step: spec.step,
+        causal: spec.causal, scaling: spec.scaling, hidden: new Set(spec.hidden),
+      };
+      this.name = "attention-" + ++elements;
+      this.build();
+    }
+
+    get panels() {
+      return this.spec.side ? this.spec.panels : [this.spec.panels[this.state.choice]];
+    }
+
+    set(changes) {
+      Object.assign(this.state, changes);
+      this.update();
+    }
+
+    build() {
+      const { spec, state } = this;
+      const has = (control) => spec.controls.includes(control);
+      const controls = make("div", { className: "controls" });
+      if (!spec.side && spec.panels.length > 1)
+        controls.append(group("Choose", "segments", spec.panels.map((panel, i) =>
+          box("radio", this.name + "c", panel.name, i === state.choice, () => {
+            state.choice = i;
+            this.build();
+            this.querySelector(`input[name=${this.name}c]:checked`).focus();
+          }))));
+      this.queries = this.panels[0].tokens.map((token, i) =>
+        box("radio", this.name + "q", token, i === state.query, () => this.set({ query: i })));
+      if (has("query")) controls.append(group("Query", "segments", this.queries));
+      const switches = [];
+      const width = compute(this.panels[0], state).key[0].length;
+      if (has("scaling"))
+        switches.push(box("checkbox", "", `divide by √${width}`, state.scaling, (on) => this.set({ scaling: on })));
+      if (has("causal"))
+        switches.push(box("checkbox", "", "causal mask", state.causal, (on) => this.set({ causal: on })));
+      if (switches.length) controls.append(group("Switch", "switches", switches));
+      if (has("hide"))
+        controls.append(group("Hide", "switches", this.panels[0].tokens.map((token, i) =>
+          box("checkbox", "", token, state.hidden.has(i), (on) => {
+            state.hidden[on ? "add" : "delete"](i);
+            this.update();
+          }))));
+      this.status = make("p", { className: "status", role: "status" });
+      this.views = this.panels.map(() => this.view());
+      this.replaceChildren(controls, ...(has("step") ? [this.stepper()] : []),
+        make("div", { className: "heats" }, ...this.views.map((view) => view.box)), this.status,
+        ...(has("edit") ? [this.editor()] : []));
+      this.update();
+    }
+
+    stepper() {
+      const turn = (by, label) => {
+        const button = make("button", { type: "button", className: "turn" }, label);
+        button.addEventListener("click", () => this.set({ step: this.state.step + by }));
+        return button;
+      };
+      this.turns = [turn(-1, "← Back"), turn(1, "Next →")];
+      this.dots = TITLES.map((title, i) => {
+        const button = make("button", { type: "button" }, title);
+        button.addEventListener("click", () => this.set({ step: i }));
+        return button;
+      });
+      const list = make("ol", {}, ...this.dots.map((button) => make("li", {}, button)));
+      return make("div", { className: "stepper", role: "group", "aria-label": "Step" }, list, ...this.turns);
+    }
+
+    view() {
+      const table = make("table", { className: "heatmap", role: "grid" });
+      const formula = make("div", { className: "formula" });
+      table.addEventListener("focusin", (event) => {
+        const cell = event.target.closest("tbody td");
+        if (!cell) return;
+        const query = cell.parentNode.sectionRowIndex;
+        const column = cell.cellIndex - 1;
+        const { state } = this;
+        const was = state.step === 4 ? state.dim : state.key;
+        if (query !== state.query || column !== was)
+          this.set({ query, [state.step === 4 ? "dim" : "key"]: column });
+      });
+      return { table, formula, box: make("div", { className: "panel" }, make("div", { className: "heat" }, table), formula) };
+    }
+
+    editor() {
+      const details = make("details", { className: "editor", open: !!this.editing }, make("summary", {}, "Edit the numbers"));
+      details.addEventListener("toggle", () => (this.editing = details.open));
+      const seen = new Set();
+      const tables = [];
+      for (const panel of this.panels)
+        for (const [name, rows] of Object.entries(panel)) {
+          if (!Array.isArray(rows[0]) || seen.has(rows)) continue;
+          seen.add(rows);
+          const shared = this.panels.every((other) => other[name] === rows);
+          tables.push(this.editable((shared ? "" : panel.name + " ") + name, rows, name[0] === "W" ? null : panel.tokens));
+        }
+      const reset = make("button", { type: "button" }, "Reset the numbers");
+      reset.addEventListener("click", () => {
+        const fresh = JSON.parse(this.original);
+        this.spec.panels.forEach((panel, i) => {
+          for (const name in panel)
+            if (Array.isArray(panel[name][0])) panel[name].forEach((row, r) => row.splice(0, row.length, ...fresh[i][name][r]));
+        });
+        this.build();
+        this.querySelector(".editor button").focus();
+      });
+      details.append(make("div", { className: "edits" }, ...tables), reset);
+      return details;
+    }
+
+    editable(title, rows, tokens) {
+      const table = make("table", { className: "numbers" }, make("caption", {}, title));
+      const body = table.createTBody();
+      rows.forEach((row, r) => {
+        const line = body.insertRow();
+        const name = tokens ? tokens[r] : String(r);
+        line.append(make("th", { scope: "row" }, name));
+        row.forEach((number, c) => {
+          const input = make("input", { type: "number", step: "0.1", inputMode: "decimal", "aria-label": `${title}, ${name}, ${c}` });
+          input.setAttribute("value", Number(number.toFixed(4))); // the base that arrow keys step from
+          input.addEventListener("input", () => {
+            const value = input.valueAsNumber;
+            const good = Math.abs(value) <= LARGEST;
+            input.setAttribute("aria-invalid", !good);
+            if (good) {
+              row[c] = value;
+              this.update();
+            }
+          });
+          line.insertCell().append(input);
+        });
+      });
+      return table;
+    }
+
+    // ------------------------------------------------------------------------------- showing
+
+    update() {
+      const { state } = this;
+      state.step = Math.max(0, Math.min(4, state.step));
+      this.queries.forEach((label, i) => (label.firstChild.checked = i === state.query));
+      if (this.dots) {
+        this.dots.forEach((button, i) => {
+          if (i === state.step) button.setAttribute("aria-current", "step");
+          else button.removeAttribute("aria-current");
+        });
+        this.turns.forEach((button, i) => button.setAttribute("aria-disabled", state.step === 4 * i));
+      }
+      const said = this.panels.map((panel, i) => this.show(panel, this.views[i]));
+      const news = `${CAPTIONS[state.step]}. ${said.join(" ")}`;
+      if (this.status.textContent !== news) this.status.textContent = news;
+      this.dataset.step = STEPS[state.step];
+    }
+
+    /* Fill in one panel; returns what there is to say about its chosen cell. */
+    show(panel, view) {
+      const { state, spec } = this;
+      const all = compute(panel, state);
+      const rows = all.steps[state.step];
+      const last = state.step === 4;
+      const columns = last ? rows[0].map((_, i) => String(i)) : panel.tokens;
+      const column = Math.min(last ? state.dim : state.key, columns.length - 1);
+      if (last) state.dim = column;
+      const title = (panel.name && spec.side ? panel.name + ": " : "") + CAPTIONS[state.step];
+      this.fill(view.table, title, rows, panel.tokens, columns, column);
+      const [rule, filled, sign = "="] = this.formula(panel, all, column);
+      const value = shown(rows[state.query][column], spec.digits);
+      const where = last ? `${panel.tokens[state.query]}, number ${column}` : `${panel.tokens[state.query]} to ${panel.tokens[column]}`;
+      view.formula.innerHTML = `<p class="rule">${rule}</p><p class="filled">${filled}<b> ${sign} ${value}</b></p>`;
+      return `${spec.side ? panel.name + ", " : ""}${where}: ${value}.`;
+    }
+
+    fill(table, title, rows, names, columns, chosen) {
+      const { state, spec } = this;
+      const layout = JSON.stringify([names, columns]);
+      if (table.dataset.layout !== layout) {
+        table.dataset.layout = layout;
+        table.replaceChildren(make("caption"), make("thead"), make("tbody"));
+        table.tHead.insertRow().append(make("td"), ...columns.map((name) => make("th", { scope: "col" }, name)));
+        for (const name of names)
+          table.tBodies[0].insertRow().append(make("th", { scope: "row" }, name), ...columns.map(() => make("td")));
+      }
+      const finite = rows.flat().filter(isFinite);
+      const smallest = Math.min(...finite);
+      const high = Math.max(...finite.map(Math.abs), 0);
+      const low = smallest > high / 2 && smallest < high ? smallest : 0;
+      const text = (value) => shown(value, spec.digits);
+      rows.forEach((row, i) => {
+        const line = table.tBodies[0].rows[i];
+        line.className = i === state.query ? "on" : "";
+        row.forEach((value, j) => {
+          const cell = line.cells[j + 1];
+          const blocked = state.step > 1 && state.step < 4 && hides(state, i, j);
+          cell.textContent = text(value);
+          cell.dataset.value = value;
+          cell.className = (blocked ? "z" : value < 0 ? "n" : "") + (i === state.query && j === chosen ? " on" : "");
+          cell.style.setProperty("--v", blocked || high === low ? 0 : ((Math.abs(value) - low) / (high - low)).toFixed(2));
+          cell.tabIndex = i === state.query && j === chosen ? 0 : -1;
+        });
+      });
+      const kind = smallest < 0 ? (Math.max(...finite) > 0 ? " both" : " n") : "";
+      const ends = kind ? ["-" + text(high), kind === " n" ? "0" : text(high)] : [low ? text(low) : "0", text(high)];
+      table.caption.innerHTML = `<b></b> <span class="key"><span>${ends[0]} <i class="bar${kind}"></i> ${ends[1]}</span>` +
+        (table.querySelector("td.z") ? ' <span><i class="hatch"></i> masked</span>' : "") + "</span>";
+      table.caption.firstChild.textContent = title;
+    }
+
+    /* The rule of the step, and the same with the numbers of the chosen cell. */
+    formula(panel, all, j) {
+      const { state, spec } = this;
+      const i = state.query;
+      const brief = (value) => {
+        const text = shown(value, spec.digits);
+        const short = text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+        return short[0] === "-" ? `(${short})` : short;
+      };
+      const escaped = (text) => make("i", {}, text).innerHTML;
+      const from = escaped(panel.tokens[i]);
+      const to = escaped(panel.tokens[j] || "");
+      const sum = (left, right) => left.map((one, at) => `<span>${brief(one)}·${brief(right[at])}</span>`).join(" + ");
+      const before = all.steps[state.step - 1];
+      switch (state.step) {
+        case 0:
+          return [`score(${from}, ${to}) = query of ${from} · key of ${to}`, sum(all.query[i], all.key[j])];
+        case 1:
+          return state.scaling
+            ? [`score / √d, with d = ${all.key[0].length} numbers a key`, `${brief(before[i][j])} / ${brief(all.root)}`]
+            : ["Scaling is off: the score stays", brief(before[i][j]), "→"];
+        case 2: {
+          if (state.hidden.has(j)) return [`${to} is hidden from every query`, brief(before[i][j]), "→"];
+          if (state.causal && j > i) return [`${to} comes after ${from}: hidden by the causal mask`, brief(before[i][j]), "→"];
+          return [state.causal ? `${from} may look at ${to}: the score stays` : "No mask here: the score stays", brief(before[i][j]), "→"];
+        }
+        case 3: {
+          const { largest, powers, total } = all.soft[i];
+          if (!total) return [`Every token is hidden from ${from}: nothing to attend to`, "no weight", "→"];
+          const power = (k) => `<span>e<sup>${brief(before[i][k])} − ${brief(largest)}</sup></span>`;
+          const shownPowers = powers.map((_, k) => (before[i][k] === -Infinity ? "0" : power(k)));
+          return [`softmax: e<sup>score − largest</sup> / sum over the row of ${from}`,
+            `${shownPowers[j]} / (${shownPowers.join(" + ")}) = ${brief(powers[j])} / ${brief(total)}`];
+        }
+        default:
+          return [`context(${from})[${j}] = sum of weight · value[${j}]`, sum(before[i], all.value.map((row) => row[j]))];
+      }
+    }
+  }
+
+  customElements.define("attention-explorable", AttentionExplorable);
+})();

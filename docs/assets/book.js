@@ -1,0 +1,159 @@
+/* What a page can do beyond being read. One classic script, so that it also runs from a disk; each
+   feature works on its own and leaves a page that is complete without it. */
+(() => {
+  "use strict";
+
+  const ICONS = {
+    copy: "M5 3h9a1 1 0 0 1 1 1v2h-2V5H6v9h1v2H5a1 1 0 0 1-1-1V4a1 1 0 0 1 1-1m5 5h9a1 1 0 0 1 1 1v11a1 1 0 0 1-1 1h-9a1 1 0 0 1-1-1V9a1 1 0 0 1 1-1m1 2v9h7v-9z",
+    above: "M4 3h16v2H4zm0 4h16v2H4zm2 5h12a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1H6a1 1 0 0 1-1-1v-7a1 1 0 0 1 1-1m1 2v5h10v-5z",
+  };
+
+  /* Say something to those who listen instead of look. */
+  function announce(message) {
+    let status = document.getElementById("book-status");
+    if (!status) {
+      status = document.createElement("div");
+      status.id = "book-status";
+      status.className = "book-unseen";
+      status.setAttribute("role", "status");
+      document.body.append(status);
+    }
+    status.textContent = message;
+  }
+
+  /* ── Copy ──────────────────────────────────────────────────────────────────────────────── */
+
+  /* Each program, rebuilt from what it keeps of the one before it and what it adds. */
+  function programs() {
+    const template = document.getElementById("programs");
+    let text = "";
+    return Array.from(template ? template.content.children : [], (part) => {
+      text = text.slice(0, Number(part.dataset.keep)) + part.textContent;
+      return text;
+    });
+  }
+
+  async function toClipboard(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Older browsers, and some when the page was opened from a disk.
+      const field = document.createElement("textarea");
+      field.value = text;
+      field.setAttribute("aria-hidden", "true");
+      field.style.cssText = "position:fixed;opacity:0";
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+  }
+
+  function button(kind, label, text) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.dataset.copy = kind;
+    made.title = label;
+    made.setAttribute("aria-label", label);
+    made.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true"><path d="${ICONS[kind]}"/></svg>`;
+    made.addEventListener("click", async () => {
+      const focused = document.activeElement;
+      await toClipboard(text());
+      if (focused instanceof HTMLElement) focused.focus();
+      made.dataset.done = "";
+      announce("Copied");
+      setTimeout(() => delete made.dataset.done, 1500);
+    });
+    return made;
+  }
+
+  function addCopyButtons() {
+    const whole = programs();
+    let runnable = 0;
+    for (const block of document.querySelectorAll(".md-content .highlight")) {
+      const code = block.querySelector("pre > code");
+      if (!code || block.querySelector(".book-copy")) continue;
+      const bar = document.createElement("div");
+      bar.className = "book-copy";
+      bar.append(button("copy", "Copy this block", () => code.textContent));
+      if (/\blanguage-py/.test(block.className) && whole.length) {
+        const program = whole[runnable++];
+        bar.append(button("above", "Copy with everything above", () => program));
+      }
+      block.append(bar);
+    }
+  }
+
+  /* ── Boxes that scroll sideways can be reached, and have a name ────────────────────────── */
+
+  const SCROLLERS = [
+    [".md-content pre > code", "Code"],
+    [".md-content :is(.math, .math-long)", "Formula"],
+    [".md-content :is(.md-typeset__scrollwrap, .book-scroll)", "Table"],
+  ];
+
+  function nameScrollers() {
+    for (const [selector, name] of SCROLLERS) {
+      for (const box of document.querySelectorAll(selector)) {
+        const scrolls = box.scrollWidth > box.clientWidth + 1;
+        for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
+          if (scrolls) box.setAttribute(attribute, value);
+          else box.removeAttribute(attribute);
+        }
+      }
+    }
+  }
+
+  /* ── What Material leaves without a name, or names twice ───────────────────────────────── */
+
+  function mendNames() {
+    const name = (selector, label) => {
+      for (const found of document.querySelectorAll(selector)) found.setAttribute("aria-label", label);
+    };
+    name(".md-search[role=dialog]", "Search the book");
+    name(".md-search__scrollwrap", "Search results");
+    name(".md-nav--primary .md-nav--secondary", "On this page, in the menu");
+  }
+
+  /* ── Print: folded solutions are listed at the end ─────────────────────────────────────── */
+
+  function listSolutions() {
+    removeSolutions();
+    const article = document.querySelector(".md-content article");
+    const folded = document.querySelectorAll(".md-content article details.success");
+    if (!article || !folded.length) return;
+    const list = document.createElement("section");
+    list.className = "book-solutions";
+    list.innerHTML = "<h2>Solutions</h2>";
+    folded.forEach((solution, index) => {
+      const number = document.createElement("h3");
+      number.textContent = `Solution ${index + 1}`;
+      const copy = solution.cloneNode(true);
+      copy.querySelector("summary").remove();
+      copy.querySelectorAll("[id]").forEach((element) => element.removeAttribute("id"));
+      list.append(number, ...copy.childNodes);
+      solution.querySelector("summary").dataset.printed = ` ${index + 1}, at the end`;
+    });
+    article.append(list);
+  }
+
+  function removeSolutions() {
+    document.querySelector(".book-solutions")?.remove();
+  }
+
+  addEventListener("beforeprint", listSolutions);
+  addEventListener("afterprint", removeSolutions);
+  addEventListener("resize", nameScrollers);
+  addEventListener("toggle", nameScrollers, true);
+
+  function start() {
+    addCopyButtons();
+    nameScrollers();
+    mendNames();
+  }
+
+  // Instant navigation swaps the page without loading it again, and says so here.
+  if (typeof document$ === "undefined") start();
+  else document$.subscribe(start);
+  document.fonts?.ready.then(nameScrollers);
+})();

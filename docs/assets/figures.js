@@ -1,0 +1,38 @@
+/* Heatmaps by keyboard: a table is one tab stop, and arrow keys go from cell to cell. Listens on
+   the document, so that it works on pages that arrive later, by instant navigation. */
+(function () {
+  "use strict";
+  const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
+  const cellOf = (event) =>
+    event.target.closest && event.target.closest(".heat tbody td");
+
+  function go(cell) {
+    const table = cell.closest("table");
+    table.setAttribute("role", "grid");
+    const before = table.querySelector('td[tabindex="0"]');
+    if (before) before.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  }
+
+  document.addEventListener("keydown", function (event) {
+    const cell = cellOf(event);
+    if (!cell || event.ctrlKey || event.metaKey || event.altKey) return;
+    const row = cell.parentNode;
+    const rows = row.parentNode.rows;
+    let [down, right] = MOVES[event.key] || [];
+    if (event.key === "Home") [down, right] = [0, 1 - cell.cellIndex];
+    if (event.key === "End") [down, right] = [0, row.cells.length - 1 - cell.cellIndex];
+    if (down === undefined) return;
+    event.preventDefault();
+    const next = rows[row.sectionRowIndex + down];
+    const column = cell.cellIndex + right;
+    if (next && column > 0 && next.cells[column]) go(next.cells[column]);
+  });
+
+  document.addEventListener("click", function (event) {
+    const cell = cellOf(event);
+    if (cell && !String(getSelection())) go(cell);
+  });
+})();

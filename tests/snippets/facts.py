@@ -1,0 +1,291 @@
+"""What must be true of attention, as functions that raise AssertionError when it is not.
+
+The same facts are asked of the snippets (test_facts.py) and of deliberately wrong versions of
+them (tests/test_wrong_versions.py), so the checks are themselves checked.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.snippets.problems import (
+    BOTH_PATHS,
+    TOLERANCE,
+    Case,
+    Implementation,
+    Leaves,
+    Problem,
+    Result,
+    function_problem,
+)
+
+
+def assert_equal(
+    what: str, came: Tensor, wanted: Tensor, dtype: torch.dtype, slack: float = 1.0
+) -> None:
+    """Assert the same shape, and an error within the dtype's share of the largest magnitude."""
+    assert came.shape == wanted.shape, f"{what}: shape {came.shape}, wanted {wanted.shape}"
+    came, wanted = came.detach().double(), wanted.detach().double()
+    assert came.isfinite().all(), f"{what}: not finite: {came}"
+    if came.numel() == 0:
+        return
+    error = (came - wanted).abs().max().item()
+    allowed = slack * TOLERANCE[dtype] * max(1.0, wanted.abs().max().item())
+    assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g}"
+
+
+def in_float64(leaves: Leaves) -> Leaves:
+    """Return the same numbers as float64 leaves."""
+    return {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
+
+
+def gradients(output: Tensor, leaves: Leaves, seed: int = 0) -> Leaves:
+    """Return the gradient of a random weighting of output with respect to every leaf."""
+    if not output.requires_grad:  # an oracle's answer to no query at all
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    found = torch.autograd.grad(
+        output, list(leaves.values()), direction.to(output.dtype), allow_unused=True
+    )
+    return {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
+    }
+
+
+def outputs_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
+    """Context vectors, and weights where asked for, are the oracle's, in the inputs' dtype."""
+    context, weights = problem.oracle(in_float64(problem.leaves))
+    for need_weights in problem.paths:
+        ours, our_weights = problem.call(problem.leaves, need_weights)
+        assert ours.dtype == problem.dtype, f"context is {ours.dtype}, wanted {problem.dtype}"
+        assert_equal(f"context, need_weights={need_weights}", ours, context, problem.dtype, slack)
+        if need_weights:
+            assert_equal("weights", our_weights, weights, problem.dtype, slack)
+
+
+def gradients_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
+    """Each input and each parameter gets the oracle's gradient, on both paths."""
+    leaves = in_float64(problem.leaves)
+    wanted = gradients(problem.oracle(leaves)[0], leaves)
+    for need_weights in problem.paths:
+        came = gradients(problem.call(problem.leaves, need_weights)[0], problem.leaves)
+        for name in wanted:
+            what = f"gradient of {name}, need_weights={need_weights}"
+            assert_equal(what, came[name], wanted[name], problem.dtype, slack)
+
+
+def nothing_is_nan(problem: Problem) -> None:
+    """Outputs, weights and gradients are finite, on both paths."""
+    for need_weights in problem.paths:
+        context, weights = problem.call(problem.leaves, need_weights)
+        found = gradients(context, problem.leaves) | {"context": context}
+        for name, tensor in (found | ({"weights": weights} if need_weights else {})).items():
+            assert tensor.isfinite().all(), f"{name}, need_weights={need_weights}: {tensor}"
+
+
+def weights_are_shares_of_the_kept_keys(problem: Problem) -> None:
+    """A row of weights is ≥ 0, exactly 0 where hidden, > 0 where kept, and sums to 1 (or is empty)."""
+    _, weights = problem.call(problem.leaves, True)
+    kept = problem.bias > -torch.inf
+    assert weights.shape == kept.shape, f"weights {weights.shape}, wanted {kept.shape}"
+    assert (weights[~kept] == 0).all(), "a hidden key has weight"
+    assert (weights[kept] > 0).all(), "a kept key has no weight"
+    assert_equal("row sums", weights.sum(-1), kept.any(-1).double(), problem.dtype)
+
+
+def a_query_without_keys_gets_zeros(problem: Problem) -> None:
+    """Rows hidden everywhere: weights 0, context 0, and nothing but zeros in the gradient."""
+    empty = (problem.bias == -torch.inf).all(-1)  # (..., T_q)
+    several_heads = "out_proj.weight" in problem.leaves
+    rows = empty.all(-2) if several_heads else empty  # (..., T_q), empty in every head
+    # Of a context of zeros, out_proj leaves its bias, which alone has a gradient.
+    wanted = problem.leaves.get("out_proj.bias", torch.zeros(()))
+    for need_weights in problem.paths:
+        context, weights = problem.call(problem.leaves, need_weights)
+        if need_weights:
+            assert (weights[empty] == 0).all(), "weights of an empty row"
+        assert (context[rows] == wanted).all(), f"empty row, need_weights={need_weights}: {context}"
+        for name, gradient in gradients(context[rows], problem.leaves).items():
+            what = f"gradient of {name}, need_weights={need_weights}"
+            assert name == "out_proj.bias" or (gradient == 0).all(), what
+
+
+def the_future_cannot_change_the_past(problem: Problem) -> None:
+    """Replace every token after t, in every input: outputs up to t stay the same, bit for bit."""
+    assert problem.causal
+    longest = max(problem.leaves[name].size(-2) for name in problem.inputs)
+    for t in range(longest - 1):
+        same, changed = dict(problem.leaves), dict(problem.leaves)
+        for name in problem.inputs:
+            same[name], changed[name] = (problem.leaves[name].detach().clone() for _ in range(2))
+            changed[name][..., t + 1 :, :] = 7.0 - 3.0 * same[name][..., t + 1 :, :]
+        for need_weights in problem.paths:
+            before = problem.call(same, need_weights)[0][..., : t + 1, :]
+            after = problem.call(changed, need_weights)[0][..., : t + 1, :]
+            assert torch.equal(before, after), f"token {t}, need_weights={need_weights}"
+
+
+def the_past_can_change_the_present(problem: Problem) -> None:
+    """Each output has a gradient with respect to every value it may see, and to no other."""
+    name = problem.inputs[-1]  # values come from it
+    source = problem.leaves[name]
+    kept = (problem.bias > -torch.inf).flatten(0, -3).any(0)  # (T_q, T_k), in any head
+    for need_weights in problem.paths:
+        context, _ = problem.call(problem.leaves, need_weights)
+        for i in range(context.size(-2)):
+            (gradient,) = torch.autograd.grad(
+                context[..., i, :].square().sum(), source, retain_graph=True
+            )
+            seen = (gradient != 0).any(-1).flatten(0, -2).any(0)
+            assert torch.equal(seen, kept[i]), (
+                f"query {i} sees {seen.nonzero().flatten().tolist()}, "
+                f"wanted {kept[i].nonzero().flatten().tolist()}, need_weights={need_weights}"
+            )
+
+
+def no_sample_can_change_another(problem: Problem) -> None:
+    """Replace every sample but the first: the first one's output stays the same, bit for bit."""
+    same, changed = dict(problem.leaves), dict(problem.leaves)
+    for name in problem.inputs:
+        same[name], changed[name] = (problem.leaves[name].detach().clone() for _ in range(2))
+        changed[name][1:] = 7.0 - 3.0 * same[name][1:]
+    for need_weights in problem.paths:
+        before, after = (problem.call(it, need_weights)[0][0] for it in (same, changed))
+        assert torch.equal(before, after), f"need_weights={need_weights}"
+
+
+def gradients_pass_gradcheck(problem: Problem) -> None:
+    """Finite differences agree with the backward pass, for every input and parameter, in float64."""
+    assert problem.dtype == torch.float64
+    names = list(problem.leaves)
+    for need_weights in problem.paths:
+
+        def outputs(*tensors: Tensor, need_weights: bool = need_weights) -> Tensor | Result:
+            found = problem.call(dict(zip(names, tensors, strict=True)), need_weights)
+            return found if need_weights else found[0]
+
+        assert torch.autograd.gradcheck(outputs, tuple(problem.leaves.values()), atol=1e-6)
+
+
+def dropout_keeps_the_average(implementation: Implementation) -> None:
+    """While training, weights are 0 or doubled at p = ½, right on average; in eval, untouched."""
+    torch.manual_seed(0)
+    T, samples = 4, 20_000
+    function = implementation.scaled_dot_product_attention.scaled_dot_product_attention
+    query, key = torch.randn(2, T, 3)
+    # With the unit vectors as values, the context vectors are the weights that were applied.
+    value = torch.eye(T)
+    plain = function(query, key, value)
+    many = [part.expand(samples, T, -1) for part in (query, key, value)]
+    context, weights = function(*many, dropout_p=0.5, need_weights=True)
+    assert torch.equal(context, weights), "the weights returned are not those applied"
+    for dropped in (weights, function(*many, dropout_p=0.5)):
+        _assert_dropped("function", dropped, plain)
+    for module in (
+        implementation.causal_self_attention.CausalSelfAttention(3, 4, dropout=0.5),
+        implementation.multi_head_attention.MultiHeadAttention(4, 2, dropout=0.5, kv_dim=4),
+    ):
+        _dropout_of_a_module(module, T, samples)
+
+
+@torch.no_grad()
+def _dropout_of_a_module(module: nn.Module, T: int, samples: int) -> None:
+    x = torch.randn(T, module.embed_dim)
+    many = x.expand(samples, T, -1)
+    name = type(module).__name__
+    context, weights = module.eval()(x, need_weights=True)
+    assert torch.equal(module(x, need_weights=True)[0], context), f"{name}: eval is random"
+    assert_equal(f"{name} in eval", module(x), context, torch.float32)
+    module.train()
+    dropped_context, dropped = module(many, need_weights=True)
+    _assert_dropped(name, dropped, weights)
+    for came in (dropped_context, module(many)):
+        assert came.std(0).max() > 0.01, f"{name}: nothing was dropped"
+        error = (came.mean(0) - context).abs().max().item()
+        assert error < 0.03, f"{name}: context off by {error:.3f} on average"
+
+
+def _assert_dropped(name: str, dropped: Tensor, plain: Tensor) -> None:
+    kept = dropped != 0
+    share = kept[:, plain > 0].double().mean().item()
+    assert 0.48 < share < 0.52, f"{name}: kept a share of {share:.3f}, wanted ½"
+    wanted = (2 * plain).expand_as(dropped)[kept]
+    assert_equal(f"{name}: weights that were kept", dropped[kept], wanted, torch.float32)
+
+
+def equal_to_torch_operator(implementation: Implementation, case: Case) -> None:
+    """The function equals F.scaled_dot_product_attention: outputs and gradients, both paths."""
+    problem = function_problem(implementation, case)
+    query, key, value = (problem.leaves[name] for name in ("query", "key", "value"))
+    if case.mask == "none":
+        options = {"is_causal": case.causal}
+    else:
+        options = {"attn_mask": problem.bias.to(case.dtype)}
+    theirs = F.scaled_dot_product_attention(query, key, value, scale=case.scale, **options)
+    wanted = gradients(theirs, problem.leaves)
+    for need_weights in BOTH_PATHS:
+        ours, _ = problem.call(problem.leaves, need_weights)
+        assert_equal(f"context, need_weights={need_weights}", ours, theirs, case.dtype)
+        for name, gradient in gradients(ours, problem.leaves).items():
+            what = f"gradient of {name}, need_weights={need_weights}"
+            assert_equal(what, gradient, wanted[name], case.dtype)
+
+
+def equal_to_torch_module(implementation: Implementation, case: Case) -> None:
+    """MultiHeadAttention equals nn.MultiheadAttention, given its weights: outputs and gradients."""
+    torch.manual_seed(case.seed)
+    embed_dim, kv_dim = case.num_heads * case.head_dim, case.kv_dim
+    theirs = nn.MultiheadAttention(
+        embed_dim,
+        case.num_heads,
+        bias=case.bias,
+        kdim=kv_dim,
+        vdim=kv_dim,
+        batch_first=True,
+        dtype=case.dtype,
+    )
+    ours = implementation.multi_head_attention.MultiHeadAttention(
+        embed_dim, case.num_heads, kv_dim=kv_dim, bias=case.bias
+    ).to(case.dtype)
+    if case.bias:
+        nn.init.normal_(theirs.in_proj_bias)  # they start at zero, which would hide a mistake
+        nn.init.normal_(theirs.out_proj.bias)
+    copy_weights(theirs, ours)
+    samples = case.batch[0]
+    query = torch.randn(samples, case.T_q, embed_dim, dtype=case.dtype, requires_grad=True)
+    source = torch.randn(samples, case.T_k, kv_dim, dtype=case.dtype, requires_grad=True)
+    keep = torch.rand(samples, case.num_heads, case.T_q, case.T_k) < 0.7
+    keep[..., 0] = True  # where a row has no key, theirs is NaN
+    if case.causal:
+        keep &= torch.ones(case.T_q, case.T_k, dtype=torch.bool).tril()
+    inputs = {"query": query, "source": source}
+    their_output, their_weights = theirs(
+        query, source, source, attn_mask=~keep.flatten(0, 1), average_attn_weights=False
+    )
+    wanted = gradients(their_output, inputs)
+    for need_weights in BOTH_PATHS:
+        output = ours(query, source, attn_mask=keep, need_weights=need_weights)
+        if need_weights:
+            output, weights = output
+            assert_equal("weights", weights, their_weights, case.dtype)
+        assert_equal(f"output, need_weights={need_weights}", output, their_output, case.dtype)
+        for name, gradient in gradients(output, inputs).items():
+            assert_equal(f"gradient of {name}", gradient, wanted[name], case.dtype)
+
+
+@torch.no_grad()
+def copy_weights(theirs: nn.MultiheadAttention, ours: nn.Module) -> None:
+    """Copy the weights of nn.MultiheadAttention, as the docstring of MultiHeadAttention says."""
+    if theirs.in_proj_weight is not None:
+        matrices = theirs.in_proj_weight.chunk(3)
+    else:
+        matrices = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+    projections = (ours.W_query, ours.W_key, ours.W_value)
+    for projection, matrix in zip(projections, matrices, strict=True):
+        projection.weight.copy_(matrix)
+    if theirs.in_proj_bias is not None:
+        for projection, bias in zip(projections, theirs.in_proj_bias.chunk(3), strict=True):
+            projection.bias.copy_(bias)
+    ours.out_proj.load_state_dict(theirs.out_proj.state_dict())

@@ -1,0 +1,227 @@
+"""The hand-derived backward pass is autograd's, and the checks that say so can fail."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from snippets.attention_backward import attention
+
+SOURCE = Path(__file__).parents[2] / "snippets" / "attention_backward.py"
+SIZES = {"leading": (2,), "T_q": 3, "T_k": 4, "head_dim": 2, "value_dim": 5}
+
+
+def leaves(leading=(2,), T_q=3, T_k=4, head_dim=2, value_dim=5, dtype=torch.float64, seed=0):
+    """Return a random query, key and value that ask for gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((T_q, head_dim), (T_k, head_dim), (T_k, value_dim))
+    return [
+        torch.randn(*leading, *shape, generator=generator, dtype=torch.float64)
+        .to(dtype)
+        .requires_grad_()
+        for shape in shapes
+    ]
+
+
+def causal(T_q=3, T_k=4):
+    return torch.ones(T_q, T_k, dtype=torch.bool).tril()
+
+
+def gradients(output, inputs, seed=1):
+    """Return the gradient of a random weighting of output with respect to each input."""
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    return torch.autograd.grad(output, inputs, direction.to(output.dtype))
+
+
+MASKS = {
+    "no mask": None,
+    "causal": causal(),
+    "one key hidden": torch.tensor([True, False, True, True]),
+    "a row without keys": torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]]),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_gradcheck_passes(mask):
+    assert gradcheck(lambda q, k, v: attention(q, k, v, mask), leaves())
+
+
+@given(
+    leading=st.lists(st.integers(1, 3), max_size=2).map(tuple),
+    T_q=st.integers(0, 4),
+    T_k=st.integers(1, 4),
+    head_dim=st.integers(1, 4),
+    value_dim=st.integers(1, 4),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    is_causal=st.booleans(),
+    scale=st.sampled_from([None, 1.0, 0.3]),
+    seed=st.integers(0, 1000),
+)
+def test_outputs_and_gradients_are_pytorchs(
+    leading, T_q, T_k, head_dim, value_dim, dtype, is_causal, scale, seed
+):
+    inputs = leaves(leading, T_q, T_k, head_dim, value_dim, dtype, seed)
+    mask = causal(T_q, T_k) if is_causal else None
+    ours = attention(*inputs, mask, scale=scale)
+    theirs = F.scaled_dot_product_attention(*inputs, mask, scale=scale)
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5}[dtype]
+    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
+    if T_q:
+        wanted = gradients(theirs, inputs)
+        for came, want in zip(gradients(ours, inputs), wanted, strict=True):
+            torch.testing.assert_close(came, want, atol=tolerance, rtol=tolerance)
+
+
+def test_an_added_mask_gets_its_gradient():
+    inputs = leaves()
+    for shape in ((3, 4), (1, 4), (2, 3, 4), (4,)):
+        bias = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        bias.requires_grad_()
+        assert gradcheck(attention, (*inputs, bias))
+
+
+def test_gradients_of_broadcast_dimensions_add_up():
+    query = leaves(leading=(2, 3))[0]
+    key, value = leaves(leading=(1, 1))[1:]
+    ours = gradients(attention(query, key, value), (query, key, value))
+    theirs = gradients(F.scaled_dot_product_attention(query, key, value), (query, key, value))
+    for came, want in zip(ours, theirs, strict=True):
+        assert came.shape == want.shape
+        torch.testing.assert_close(came, want, atol=1e-10, rtol=0)
+
+
+def test_a_hidden_key_gets_a_gradient_of_exactly_zero():
+    query, key, value = leaves()
+    mask = torch.tensor([True, False, True, True])
+    _, d_key, d_value = gradients(attention(query, key, value, mask), (query, key, value))
+    assert torch.equal(d_key[:, 1], torch.zeros(2, 2, dtype=torch.float64))
+    assert torch.equal(d_value[:, 1], torch.zeros(2, 5, dtype=torch.float64))
+    assert d_key[:, 0].abs().min() > 0
+
+
+def test_a_query_without_keys_gets_context_zero_and_gradient_zero():
+    inputs = leaves()
+    context = attention(*inputs, MASKS["a row without keys"])
+    d_query = gradients(context, inputs)[0]
+    assert torch.equal(context[:, 1], torch.zeros(2, 5, dtype=torch.float64))
+    assert torch.equal(d_query[:, 1], torch.zeros(2, 2, dtype=torch.float64))
+    assert d_query[:, 0].abs().min() > 0
+
+
+def test_no_keys_at_all_give_zeros():
+    inputs = leaves(T_k=0)
+    context = attention(*inputs)
+    assert torch.equal(context, torch.zeros(2, 3, 5, dtype=torch.float64))
+    assert all(g.eq(0).all() for g in gradients(context, inputs))
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4])
+def test_large_logits_stay_finite_and_equal(size):
+    query, key, value = leaves(dtype=torch.float32)
+    inputs = [(query * size).detach().requires_grad_(), key, value]
+    ours = gradients(attention(*inputs), inputs)
+    theirs = gradients(F.scaled_dot_product_attention(*inputs), inputs)
+    # What rounding leaves of a saturated row, about 1e-7, d_key multiplies by the large query.
+    allowed = (1e-5, 1e-6 * abs(size), 1e-5)
+    for came, want, atol in zip(ours, theirs, allowed, strict=True):
+        assert came.isfinite().all()
+        torch.testing.assert_close(came, want, atol=atol, rtol=1e-5)
+
+
+def test_nothing_of_the_size_of_the_scores_is_kept_between_the_passes():
+    inputs = leaves(leading=(), T_q=50, T_k=60)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
+    ):
+        attention(*inputs)
+    assert max(kept) == 60 * 5 < 50 * 60
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_works_under_compile_and_torch_func():
+    inputs = leaves()
+    compiled = torch.compile(attention, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*inputs), attention(*inputs))
+    came = torch.func.grad(lambda q: attention(q, *inputs[1:]).sum())(inputs[0])
+    want = torch.autograd.grad(attention(*inputs).sum(), inputs[0])[0]
+    torch.testing.assert_close(came, want)
+
+
+def test_second_derivatives_pass_gradgradcheck():
+    assert gradgradcheck(lambda q, k, v: attention(q, k, v, causal()), leaves(leading=()))
+
+
+BAD = {
+    "query": lambda q, k, v: (q[0, 0], k, v),
+    "key": lambda q, k, v: (q, k[..., :1], v),
+    "value": lambda q, k, v: (q, k, v[:, :2]),
+    "attn_mask": lambda q, k, v: (q, k, v, torch.ones(3, 4, dtype=torch.int64)),
+    "attn_mask must broadcast": lambda q, k, v: (q, k, v, causal(4, 3)),
+    "key must be floating": lambda q, k, v: (q, k.float(), v),
+    "query must be a tensor": lambda q, k, v: (None, k, v),
+    "attn_mask must be a tensor": lambda q, k, v: (q, k, v, True),
+}
+
+
+@pytest.mark.parametrize("named", BAD)
+def test_a_bad_argument_is_named(named):
+    with pytest.raises(ValueError, match=f"^{named}.*(got|came)"):
+        attention(*BAD[named](*leaves()))
+
+
+WRONG = {
+    "row sum forgotten": ("(d_weights - row_sum)", "d_weights"),
+    "row sum added": ("d_weights - row_sum", "d_weights + row_sum"),
+    "sum over the queries": (
+        "(d_context * context).sum(dim=-1",
+        "(weights * d_weights).sum(dim=-2",
+    ),
+    "only the diagonal of softmax's derivative": (
+        "weights * (d_weights - row_sum)",
+        "weights * (1 - weights) * d_weights",
+    ),
+    "scale forgotten": ("d_scores = d_scaled * ctx.scale", "d_scores = d_scaled"),
+    "scale applied twice": ("d_scaled * ctx.scale", "d_scaled * ctx.scale * ctx.scale"),
+    "key for query": ("d_query = d_scores @ key", "d_query = d_scores @ value[..., :2]"),
+    "mask forgotten in the second pass": (
+        "weights = attention_weights(query, key, attn_mask, ctx.scale)",
+        "weights = attention_weights(query, key, None, ctx.scale)",
+    ),
+    "scale forgotten in the second pass": (
+        "weights = attention_weights(query, key, attn_mask, ctx.scale)",
+        "weights = attention_weights(query, key, attn_mask, 1.0)",
+    ),
+    "scores taken for weights": (
+        "d_value = weights.mT",
+        "d_value = (query @ key.mT * ctx.scale).mT",
+    ),
+}
+
+
+def passes_gradcheck(source):
+    """Say whether gradcheck passes for the `attention` that `source` defines, masked and not."""
+    module = {"__name__": "wrong"}
+    exec(compile(source, "attention_backward.py", "exec"), module)
+    attend = module["attention"]
+    return all(
+        gradcheck(lambda q, k, v, m=m: attend(q, k, v, m), leaves(), raise_exception=False)
+        for m in (None, causal())
+    )
+
+
+def test_wrong_backward_passes_are_caught():
+    right = SOURCE.read_text(encoding="utf-8")
+    assert passes_gradcheck(right)
+    caught = 0
+    for name, (old, new) in WRONG.items():
+        assert right.count(old) == 1, f"{name}: {old!r} is no longer in the source, once"
+        if not passes_gradcheck(right.replace(old, new)):
+            caught += 1
+    print(f"caught {caught} of {len(WRONG)}")
+    assert caught == len(WRONG)

@@ -1,0 +1,341 @@
+"""The parts to take away work where they are taken: compiled, exported, copied, saved, on a GPU."""
+
+import ast
+import copy
+import io
+import shutil
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.snippets import facts
+from tests.snippets.problems import NAMES, SNIPPETS, Implementation
+
+REAL = Implementation()
+MODULES = NAMES[1:]
+every_snippet = pytest.mark.parametrize("snippet", NAMES)
+every_module = pytest.mark.parametrize("snippet", MODULES)
+
+
+def example(snippet, batch=2, T=5, dtype=torch.float32):
+    """Return (callable, inputs, options) of a snippet, with an empty row where it takes a mask."""
+    torch.manual_seed(0)
+    module = getattr(REAL, snippet)
+    x = torch.randn(batch, T, 8, dtype=dtype)
+    mask = torch.ones(T, T, dtype=torch.bool).tril(1)
+    mask[1] = False
+    if snippet == "scaled_dot_product_attention":
+        return module.scaled_dot_product_attention, (x, x.flip(1), x.flip(2)), {"attn_mask": mask}
+    if snippet == "self_attention":
+        return module.SelfAttention(8, 4).to(dtype), (x,), {"attn_mask": mask}
+    if snippet == "causal_self_attention":
+        return module.CausalSelfAttention(8, 4, dropout=0.1).to(dtype).eval(), (x,), {}
+    if snippet == "cross_attention":
+        return module.CrossAttention(8, 8, 4).to(dtype), (x, x.flip(1)), {"attn_mask": mask}
+    return module.MultiHeadAttention(8, 2).to(dtype), (x,), {"attn_mask": mask, "is_causal": True}
+
+
+def assert_same(came, wanted, dtype=torch.float32):
+    """Assert equal results, each a tensor or a pair of them."""
+    pairs = zip(came, wanted, strict=True) if isinstance(came, tuple) else [(came, wanted)]
+    for one, other in pairs:
+        facts.assert_equal("result", one, other, dtype)
+
+
+@every_snippet
+def test_a_file_stands_alone(snippet):
+    """Whoever copies one file needs nothing beside it but torch."""
+    tree = ast.parse((SNIPPETS / f"{snippet}.py").read_text(encoding="utf-8"))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported == {"torch"}
+
+
+@every_snippet
+def test_public_names_have_docstrings(snippet):
+    module = getattr(REAL, snippet)
+    assert "Source" in module.__doc__
+    public = [
+        thing
+        for name, thing in vars(module).items()
+        if not name.startswith("_") and getattr(thing, "__module__", None) == snippet
+    ]
+    assert len(public) == 1
+    text = public[0].__doc__ + (getattr(public[0], "forward", public[0]).__doc__)
+    for word in ("Args:", "Raises:", "(..., T"):
+        assert word in text
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@every_snippet
+def test_compiled_equals_eager(snippet, need_weights):
+    run, _, _ = example(snippet)
+    torch._dynamo.reset()
+    compiled = torch.compile(run, backend="eager", fullgraph=True, dynamic=True)
+    for T in (5, 7):  # the second length must not break the graph
+        _, inputs, options = example(snippet, T=T)
+        options |= {"need_weights": need_weights}
+        assert_same(compiled(*inputs, **options), run(*inputs, **options))
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler for the default backend")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # its own, while it is imported
+def test_multi_head_attention_compiles_with_the_default_backend():
+    module, inputs, options = example("multi_head_attention")
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True)
+    leaves = dict(module.named_parameters())
+    output, wanted = compiled(*inputs, **options), module(*inputs, **options)
+    assert_same(output, wanted)
+    expected = facts.gradients(wanted, leaves)
+    for name, gradient in facts.gradients(output, leaves).items():
+        facts.assert_equal(name, gradient, expected[name], torch.float32)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@every_snippet
+def test_exported_once_it_serves_every_length(snippet, need_weights):
+    run, inputs, options = example(snippet)
+    options = {"need_weights": need_weights} | options
+
+    class Program(torch.nn.Module):
+        """torch.export takes modules alone; the mask is an input, to vary with the length."""
+
+        def __init__(self):
+            super().__init__()
+            self.run = run
+
+        def forward(self, mask, *inputs):
+            masked = {"attn_mask": mask} if "attn_mask" in options else {}
+            return self.run(*inputs, **options | masked)
+
+    T, batch = torch.export.Dim("T", min=2), torch.export.Dim("batch", min=2)
+    mask = options.get("attn_mask", torch.ones(5, 5, dtype=torch.bool))
+    exported = torch.export.export(
+        Program(),
+        (mask, *inputs),
+        dynamic_shapes=({0: T, 1: T}, tuple({0: batch, 1: T} for _ in inputs)),
+    ).module()
+    for size, length in ((2, 5), (3, 9)):
+        _, inputs, longer = example(snippet, batch=size, T=length)
+        mask = longer.get("attn_mask", torch.ones(length, length, dtype=torch.bool))
+        with torch.no_grad():
+            assert_same(exported(mask, *inputs), Program()(mask, *inputs))
+
+
+@every_module
+def test_state_dict_goes_round_through_a_file(snippet):
+    module, inputs, options = example(snippet)
+    torch.manual_seed(1)
+    other = type(module)(*arguments(module)).eval()
+    assert not torch.equal(other(*inputs, **options), module(*inputs, **options))
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(*inputs, **options), module(*inputs, **options))
+
+
+def arguments(module):
+    """Return the positional arguments that build a module like this one."""
+    names = {
+        "SelfAttention": ("embed_dim", "head_dim"),
+        "CausalSelfAttention": ("embed_dim", "head_dim", "dropout"),
+        "MultiHeadAttention": ("embed_dim", "num_heads"),
+        "CrossAttention": ("embed_dim", "kv_dim", "head_dim", "value_dim"),
+    }[type(module).__name__]
+    return [getattr(module, name) for name in names]
+
+
+@every_module
+def test_state_dict_names_are_the_projections(snippet):
+    module, _, _ = example(snippet)
+    names = {name.removesuffix(".weight").removesuffix(".bias") for name in module.state_dict()}
+    out = {"out_proj"} if snippet == "multi_head_attention" else set()
+    assert names == {"W_query", "W_key", "W_value"} | out
+
+
+@every_module
+def test_a_deep_copy_is_equal_and_apart(snippet):
+    module, inputs, options = example(snippet)
+    twin = copy.deepcopy(module)
+    before = module(*inputs, **options)
+    assert torch.equal(twin(*inputs, **options), before)
+    with torch.no_grad():
+        twin.W_value.weight.zero_()
+    assert torch.equal(module(*inputs, **options), before)
+    assert not torch.equal(twin(*inputs, **options), before)
+
+
+class Kernels(TorchDispatchMode):
+    """Notes the name of every operator that runs."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        """Note the operator, then run it."""
+        self.names.add(function.name())
+        return function(*args, **kwargs or {})
+
+    def __enter__(self):
+        """Start with none."""
+        self.names = set()
+        return super().__enter__()
+
+
+@every_snippet
+def test_without_weights_the_fused_kernel_runs_and_no_score_matrix_is_made(snippet):
+    run, inputs, options = example(snippet)
+    if snippet == "scaled_dot_product_attention":
+        inputs = [part.unsqueeze(1) for part in inputs]
+    with Kernels() as kernels:
+        run(*inputs, **options)
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in kernels.names
+    assert not [name for name in kernels.names if "softmax" in name or "bmm" in name]
+    with Kernels() as kernels:
+        run(*inputs, **options, need_weights=True)
+    assert "aten::_softmax" in kernels.names
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@every_snippet
+def test_autocast_computes_in_bfloat16(snippet, need_weights):
+    run, inputs, options = example(snippet)
+    wanted = run(*inputs, **options, need_weights=need_weights)
+    options = {k: v.float().log() if k == "attn_mask" else v for k, v in options.items()}
+    with torch.autocast("cpu", torch.bfloat16):
+        came = run(*inputs, **options, need_weights=need_weights)
+    assert (came[0] if need_weights else came).dtype == torch.bfloat16
+    assert_same(came, wanted, torch.bfloat16)
+
+
+@every_module
+def test_autocast_takes_what_an_earlier_layer_gives(snippet):
+    """Under autocast an input may already be bfloat16 while the weights are float32."""
+    module, inputs, options = example(snippet)
+    wanted = module(*inputs, **options)
+    with torch.autocast("cpu", torch.bfloat16):
+        came = module(*(part.bfloat16() for part in inputs), **options)
+    assert_same(came, wanted, torch.bfloat16)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@every_snippet
+def test_a_gpu_gives_what_the_cpu_gives(snippet):
+    """With an empty row in the mask, in each dtype, on each path, and with finite gradients."""
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        for need_weights in (False, True):
+            run, inputs, options = example(snippet, T=16, dtype=torch.float64)
+            options["need_weights"] = need_weights
+            wanted = run(*inputs, **options)
+            if isinstance(run, torch.nn.Module):
+                run = run.to("cuda", dtype)
+            inputs = [part.to("cuda", dtype).requires_grad_() for part in inputs]
+            if "attn_mask" in options:
+                options["attn_mask"] = options["attn_mask"].cuda()
+            came = run(*inputs, **options)
+            came, wanted = (it if need_weights else (it,) for it in (came, wanted))
+            assert_same(tuple(part.cpu() for part in came), wanted, dtype)
+            for gradient in torch.autograd.grad(came[0].sum(), inputs):
+                assert gradient.isfinite().all()
+
+
+def test_the_lines_that_the_files_share_agree():
+    """On the same weights all five give the same context, weights and gradients, both paths."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    function = REAL.scaled_dot_product_attention.scaled_dot_product_attention
+    one = REAL.causal_self_attention.CausalSelfAttention(4, 4).double()
+    modules = {
+        "self": REAL.self_attention.SelfAttention(4, 4).double(),
+        "cross": REAL.cross_attention.CrossAttention(4, 4, 4).double(),
+        "multi-head": REAL.multi_head_attention.MultiHeadAttention(4, 1, bias=False).double(),
+    }
+    for module in modules.values():
+        module.load_state_dict(one.state_dict(), strict=False)
+    torch.nn.init.eye_(modules["multi-head"].out_proj.weight)
+
+    def from_function(**options):
+        return function(one.W_query(x), one.W_key(x), one.W_value(x), **options)
+
+    ways = {
+        "function, is_causal": (one, lambda **o: from_function(is_causal=True, **o)),
+        "function, mask": (one, lambda **o: from_function(attn_mask=causal, **o)),
+        "causal": (one, lambda **o: one(x, **o)),
+        "self": (modules["self"], lambda **o: modules["self"](x, causal, **o)),
+        "cross": (modules["cross"], lambda **o: modules["cross"](x, x, causal, **o)),
+        "multi-head": (
+            modules["multi-head"],
+            lambda **o: modules["multi-head"](x, is_causal=True, **o),
+        ),
+    }
+    scores = one.W_query(x) @ one.W_key(x).mT / 4**0.5
+    weights = scores.masked_fill(~causal, -torch.inf).softmax(-1)
+    wanted = weights @ one.W_value(x)
+    leaves = {"x": x, "W_query": one.W_query.weight, "W_value": one.W_value.weight}
+    gradients = facts.gradients(wanted, leaves)
+    for way, (module, run) in ways.items():
+        context, their_weights = run(need_weights=True)
+        facts.assert_equal(way, their_weights.reshape(weights.shape), weights, torch.float64)
+        leaves = {"x": x, "W_query": module.W_query.weight, "W_value": module.W_value.weight}
+        for output in (context, run(need_weights=False)):
+            facts.assert_equal(way, output, wanted, torch.float64)
+            for name, gradient in facts.gradients(output, leaves).items():
+                facts.assert_equal(f"{way}: {name}", gradient, gradients[name], torch.float64)
+
+
+def test_a_mask_of_another_float_dtype_is_cast():
+    module, (x,), _ = example("self_attention")
+    mask = torch.randn(5, 5, dtype=torch.float64)
+    for need_weights in (False, True):
+        came = module(x, mask, need_weights=need_weights)
+        assert_same(came, module(x, mask.float(), need_weights=need_weights))
+
+
+def test_is_causal_counts_from_the_first_key_as_the_operator_of_torch_does():
+    query, key, value = torch.randn(2, 3), torch.randn(4, 3), torch.randn(4, 3)
+    function = REAL.scaled_dot_product_attention.scaled_dot_product_attention
+    theirs = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    for need_weights in (False, True):
+        ours = function(query, key, value, is_causal=True, need_weights=need_weights)
+        assert_same(ours[0] if need_weights else ours, theirs)
+    weights = function(query, key, value, is_causal=True, need_weights=True)[1]
+    assert (weights > 0).tolist() == [[True, False, False, False], [True, True, False, False]]
+
+
+def test_the_mask_for_a_cache_lets_the_last_query_see_every_key():
+    """The recipe in the docstring: the queries are the last of the keys."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 3)
+    function = REAL.scaled_dot_product_attention.scaled_dot_product_attention
+    whole = function(x, x, x, is_causal=True)
+    cached = function(x[4:], x, x, torch.ones(2, 6, dtype=torch.bool).tril(6 - 2))
+    facts.assert_equal("the last two", cached, whole[4:], torch.float32)
+
+
+def test_multi_head_attention_takes_its_keys_from_the_query_and_its_values_from_the_keys():
+    module, (x,), _ = example("multi_head_attention")
+    source = x.flip(1)
+    assert torch.equal(module(x), module(x, x, x))
+    assert torch.equal(module(x, source), module(x, source, source))
+    assert not torch.equal(module(x, source), module(x))
+
+
+def test_the_shape_of_every_parameter_is_the_documented_one():
+    module = REAL.multi_head_attention.MultiHeadAttention(8, 2, kv_dim=6, value_dim=10)
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    assert shapes == {
+        "W_query.weight": (8, 8),
+        "W_query.bias": (8,),
+        "W_key.weight": (8, 6),
+        "W_key.bias": (8,),
+        "W_value.weight": (10, 6),
+        "W_value.bias": (10,),
+        "out_proj.weight": (8, 10),
+        "out_proj.bias": (8,),
+    }

@@ -1,0 +1,185 @@
+"""A chapter cannot hide a wrong mechanism: put one into its own code, and an output gives way.
+
+Each row names a page, a line of its code and the mistake that takes the line's place. The page is
+run with that one edit, and at least one of its checked outputs must no longer agree. See the
+whole table with: pytest tests/test_wrong_pages.py -s
+"""
+
+from pathlib import Path
+
+import pytest
+
+from literate import compare
+from literate.page import read
+from literate.run import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+WRONG = {
+    "foundations/averaging.md": {
+        "divides by the column": ("triangle.sum(dim=1, keepdim=True)", "triangle.sum(dim=0)"),
+        "forgets to divide": ("a = a / a.sum(dim=1, keepdim=True)", "a = a"),
+        "masks the past": (
+            'scores.masked_fill(triangle == 0, float("-inf"))\nprint(scores)',
+            'scores.masked_fill(triangle == 1, float("-inf"))\nprint(scores)',
+        ),
+        "softmax over the queries": (
+            "weights = torch.softmax(scores, dim=-1)  # (batch, tokens, tokens)",
+            "weights = torch.softmax(scores, dim=-2)",
+        ),
+        "keys asked with keys": ("queries = W_query(inputs)", "queries = W_key(inputs)"),
+        "leaves the present out": ("past = x[b, : t + 1]", "past = x[b, : max(t, 1)]"),
+    },
+    "foundations/context.md": {
+        "forgets the state": ("token @ W_input + state @ W_state", "token @ W_input"),
+        "softmax over the queries": (
+            "river_weights = torch.softmax(river_scores, dim=-1)",
+            "river_weights = torch.softmax(river_scores, dim=0)",
+        ),
+        "mixes by scores": ("print(finance_weights @ finance)", "print(finance_scores @ finance)"),
+        "hides the sentence": ("masked_fill(~real,", "masked_fill(real,"),
+    },
+    "foundations/dot-product.md": {
+        "no transpose": ("product = inputs @ inputs.T", "product = (inputs @ inputs.T).sqrt()"),
+        "softmax over the queries": (
+            "weights = torch.softmax(product, dim=-1)  # (tokens, tokens)",
+            "weights = torch.softmax(product, dim=0)",
+        ),
+        "does not subtract the maximum": (
+            "torch.exp(scores - scores.max(dim=-1, keepdim=True).values)",
+            "torch.exp(scores)",
+        ),
+        "scales where the page does not": (
+            "scores = x @ x.transpose(-2, -1)  # (..., tokens, tokens)",
+            "scores = x @ x.transpose(-2, -1) / x.shape[-1] ** 0.5",
+        ),
+    },
+    "foundations/query-key-value.md": {
+        "keys made with the query matrix": ("keys = inputs @ W_key", "keys = inputs @ W_query"),
+        "the key is handed over": ("values = inputs @ W_value", "values = inputs @ W_key"),
+        "no scale": ("scores / keys.shape[-1] ** 0.5", "scores"),
+        "copied without the transpose": ("W.T if transpose else W", "W"),
+        "query and key exchanged": (
+            "scores = queries @ keys.transpose(-2, -1)",
+            "scores = keys @ queries.transpose(-2, -1)",
+        ),
+    },
+    "foundations/scaling.md": {
+        "no scale": (
+            "weights = torch.softmax(scores / d_k**0.5, dim=0)",
+            "weights = torch.softmax(scores, dim=0)",
+        ),
+        "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
+        "multiplies": ("sizes(d, d**-0.5)", "sizes(d, d**0.5)"),
+        "scales by the token's width": (
+            "right = torch.softmax(Q @ K.T / head_dim**0.5",
+            "right = torch.softmax(Q @ K.T / embed_dim**0.5",
+        ),
+    },
+    "correctness/causal-mask.md": {
+        "off by one": (
+            "torch.triu(torch.ones(6, 6), diagonal=1)",
+            "torch.triu(torch.ones(6, 6), 2)",
+        ),
+        "too strict": ("torch.triu(torch.ones(6, 6), diagonal=1)", "torch.triu(torch.ones(6, 6))"),
+        "inverted": ("masked_fill(future,", "masked_fill(~future,"),
+        "does not renormalise": (
+            "return zeroed / zeroed.sum(dim=-1, keepdim=True) @ W_value(x)",
+            "return zeroed @ W_value(x)",
+        ),
+        "the wrong corner": (".tril(4 - 2)", ".tril()"),
+        "an empty row is shared out": (
+            "masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)",
+            "masked_fill(no_key, 0.0).softmax(dim=-1)",
+        ),
+    },
+    "correctness/dropout.md": {
+        "never drops": ("dropped = dropout(weights)", "dropped = weights"),
+        "drops the scores": (
+            "dropped = dropout(weights)",
+            "dropped = dropout(scores).softmax(dim=-1)",
+        ),
+    },
+    "correctness/multi-head.md": {
+        "heads mixed by view": (
+            "return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)",
+            "return x.view(x.shape[0], num_heads, x.shape[1], -1)",
+        ),
+        "merged without transposing back": (
+            "return x.transpose(1, 2).flatten(-2)",
+            "return x.reshape(x.shape[0], x.shape[2], -1)",
+        ),
+        "no mask": ('scores.masked_fill(future, float("-inf")).softmax', "scores.softmax"),
+        "scaled by the embedding dimension": ("/ 4**0.5", "/ 12**0.5"),
+        "queries and keys exchanged": (
+            "projected.chunk(3, dim=-1))",
+            "projected.chunk(3, dim=-1)[::-1])",
+        ),
+    },
+    "correctness/cross-attention.md": {
+        "padding hidden from the wrong side": (
+            "keep = real[:, None, :]",
+            "keep = ~real[:, None, :]",
+        ),
+        "values from another place than keys": (
+            "keys, values = source @ W_key, source @ W_value",
+            "keys, values = source @ W_key, source.flip(1) @ W_value",
+        ),
+    },
+    "correctness/backward.md": {
+        "forgets the row sum": (
+            "d_scaled = weights * (d_weights - row_sum)",
+            "d_scaled = weights * d_weights",
+        ),
+        "forgets the scale": ("d_scores = d_scaled * 2**-0.5", "d_scores = d_scaled"),
+        "keys for queries": ("d_Q = d_scores @ K", "d_Q = d_scores @ (2 * K)"),
+        "values hear from the wrong weights": (
+            "d_V = weights.T @ d_context",
+            "d_V = scores.T @ d_context",
+        ),
+    },
+}
+EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]
+
+
+def wrong_page(page, old, new, folder):
+    """Return `page` as it reads with `old` replaced by `new`, once, in a copy of the project."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert text.count(old) >= 1, f"docs/{page}: the line that was to be made wrong is gone: {old}"
+    (folder / "mkdocs.yml").touch()
+    (folder / "snippets").symlink_to(ROOT / "snippets")
+    copy = folder / "docs" / page
+    copy.parent.mkdir(parents=True)
+    copy.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return read(copy)
+
+
+def first_failure(page):
+    """Run `page` and return the report of its first block that does not hold, or None."""
+    run = Run(page)
+    try:
+        for block in page.blocks:
+            if failure := compare.judge(page, block, run.upto(block)):
+                return failure.report
+    finally:
+        run.close()
+    return None
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new"),
+    [pytest.param(page, old, new, id=f"{page}: {what}") for page, what, old, new in EDITS],
+)
+def test_a_wrong_line_in_a_chapter_changes_a_checked_output(page, old, new, tmp_path):
+    report = first_failure(wrong_page(page, old, new, tmp_path))
+    assert report, f"docs/{page} printed the same with {new!r} in place of {old!r}"
+
+
+def test_every_chapter_is_made_wrong():
+    chapters = {
+        path.relative_to(ROOT / "docs").as_posix()
+        for part in ("foundations", "correctness")
+        for path in (ROOT / "docs" / part).glob("*.md")
+        if path.name != "index.md"
+    }
+    assert set(WRONG) == chapters

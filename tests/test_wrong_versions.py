@@ -1,0 +1,508 @@
+"""Deliberately wrong versions of each chapter's mechanism: every one must be caught.
+
+A wrong version is the real file from snippets/ with one edit. It is caught when at least one of
+the facts of tests/snippets/facts.py fails on it; on the real files all of them hold, for the same
+problems. See the whole table with: pytest tests/test_wrong_versions.py -s
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from torch.autograd.gradcheck import GradcheckError
+
+from tests.snippets import facts
+from tests.snippets.problems import BUILDERS as WITH_WEIGHTS
+from tests.snippets.problems import BUILDERS_WITHOUT_WEIGHTS, Case, Implementation
+
+BUILDERS = WITH_WEIGHTS | BUILDERS_WITHOUT_WEIGHTS
+
+FUNCTION, SELF, CAUSAL, MULTI, CROSS, AVERAGE, BACKWARD = (
+    "scaled_dot_product_attention",
+    "self_attention",
+    "causal_self_attention",
+    "multi_head_attention",
+    "cross_attention",
+    "causal_average",
+    "attention_backward",
+)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One mistake: in which file, and the edit, (old, new), that makes it."""
+
+    what: str
+    snippet: str
+    old: str
+    new: str
+
+
+SCORES = "query @ key.mT * self.head_dim**-0.5"
+ROW = "weights = scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)"
+CAUSAL_ROW = 'weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)'
+KEEP = "torch.ones(T, T, dtype=torch.bool, device=x.device).tril()"
+EXPLICIT_CAUSAL = "torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()"
+CONTEXT = "return weights @ value, weights"
+HIDE = 'scores.masked_fill(~attn_mask, float("-inf"))'
+FUSED_SELF = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
+FUSED_MULTI = "query, key, value, attn_mask, dropout, is_causal"
+
+WRONG = {
+    "foundations/averaging.md": [
+        Wrong("the mean leaves the present out", AVERAGE, "triu(diagonal=1)", "triu(diagonal=0)"),
+        Wrong("the mean reads one token ahead", AVERAGE, "triu(diagonal=1)", "triu(diagonal=2)"),
+        Wrong("the mean is of the future", AVERAGE, "triu(diagonal=1)", "tril(diagonal=-1)"),
+        Wrong("the mean is a sum", AVERAGE, ".softmax(dim=-1)", ".exp()"),
+        Wrong("the mean is taken over columns", AVERAGE, ".softmax(dim=-1)", ".softmax(dim=-2)"),
+        Wrong("adds the past up, never divides", CAUSAL, ".softmax(dim=-1)", ".exp()"),
+        Wrong("divides by T, not by the tokens seen", CAUSAL, ".softmax(dim=-1)", ".exp().div(T)"),
+        Wrong("leaves the present out", CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
+        Wrong("averages the future", CAUSAL, KEEP, KEEP.replace("tril()", "triu()")),
+        Wrong("averages everything", CAUSAL, "~keep", "keep & ~keep"),
+        Wrong("averages columns, not rows", CAUSAL, "weights @ value", "weights.mT @ value"),
+    ],
+    "foundations/context.md": [
+        Wrong("a token keeps its own value", SELF, CONTEXT, "return value, weights"),
+        Wrong(
+            "every token gets the same context",
+            SELF,
+            CONTEXT,
+            "return (weights @ value).mean(-2, keepdim=True).expand_as(value), weights",
+        ),
+        Wrong(
+            "attends to the neighbour", SELF, CONTEXT, "return weights @ value.roll(1, -2), weights"
+        ),
+    ],
+    "foundations/dot-product.md": [
+        Wrong("softmax over the queries", SELF, "softmax(dim=-1)", "softmax(dim=-2)"),
+        Wrong("softmax over the batch", SELF, "softmax(dim=-1)", "softmax(dim=0)"),
+        Wrong(
+            "softmax without subtracting the maximum",
+            SELF,
+            ROW,
+            "exps = scores.exp(); weights = exps / exps.sum(-1, keepdim=True).clamp(min=1e-300)",
+        ),
+        Wrong(
+            "divides scores by their sum, no exponential",
+            SELF,
+            ROW,
+            "weights = scores / scores.sum(-1, keepdim=True)",
+        ),
+        Wrong(
+            "distance in place of the dot product",
+            SELF,
+            "query @ key.mT",
+            "torch.cdist(query, key)",
+        ),
+        Wrong("scores transposed", SELF, "query @ key.mT", "key @ query.mT"),
+        Wrong(
+            "cosine in place of the dot product",
+            SELF,
+            "query @ key.mT",
+            "F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT",
+        ),
+    ],
+    "foundations/query-key-value.md": [
+        Wrong("the key is used as the value", SELF, "self.W_value(x)", "self.W_key(x)"),
+        Wrong("the query is used as the key", SELF, "self.W_key(x)", "self.W_query(x)"),
+        Wrong("query and key exchanged", SELF, "query @ key.mT", "key @ query.mT"),
+        Wrong("queries are compared with values", SELF, "query @ key.mT", "query @ value.mT"),
+        Wrong(
+            "a matrix used without its transpose",
+            MULTI,
+            "self.W_query(query)",
+            "(query @ self.W_query.weight)",
+        ),
+    ],
+    "foundations/scaling.md": [
+        Wrong("no scale", SELF, SCORES, "query @ key.mT"),
+        Wrong("multiplied by √d", SELF, "self.head_dim**-0.5", "self.head_dim**0.5"),
+        Wrong("divided by d", SELF, "self.head_dim**-0.5", "self.head_dim**-1"),
+        Wrong(
+            "scaled by the embedding dimension", SELF, "self.head_dim**-0.5", "self.embed_dim**-0.5"
+        ),
+        Wrong(
+            "scaled by the embedding dimension, in heads",
+            MULTI,
+            "self.head_dim**-0.5",
+            "self.embed_dim**-0.5",
+        ),
+        Wrong("scaled after softmax", SELF, CONTEXT, "return weights * 0.5 @ value, weights * 0.5"),
+        Wrong("scaled by the number of keys", FUNCTION, "query.size(-1) ** -0.5", "T_k**-0.5"),
+        Wrong("no scale in the fused kernel", SELF, FUSED_SELF, FUSED_SELF[:-1] + ", scale=1.0)"),
+        Wrong(
+            "scale= ignored by the fused kernel", FUNCTION, "is_causal, scale=scale", "is_causal"
+        ),
+    ],
+    "correctness/causal-mask.md": [
+        Wrong("off by one: sees one future token", CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
+        Wrong("off by one: cannot see itself", CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
+        Wrong("inverted", CAUSAL, "~keep", "keep"),
+        Wrong("inverted polarity of the argument", FUNCTION, "~attn_mask", "attn_mask"),
+        Wrong(
+            "inverted in the fused kernel",
+            SELF,
+            FUSED_SELF,
+            FUSED_SELF.replace(
+                "attn_mask",
+                "attn_mask if attn_mask is None or attn_mask.dtype != torch.bool else ~attn_mask",
+            ),
+        ),
+        Wrong("hidden scores set to 0", CAUSAL, 'float("-inf")', "0.0"),
+        Wrong("hidden scores set to a small number", CAUSAL, 'float("-inf")', "-9.0"),
+        Wrong(
+            "masked after softmax, never renormalised",
+            CAUSAL,
+            CAUSAL_ROW,
+            "weights = scores.softmax(dim=-1).masked_fill(~keep, 0.0)",
+        ),
+        Wrong("the fused kernel forgets is_causal", CAUSAL, "is_causal=True", "is_causal=False"),
+        Wrong(
+            "an additive mask is multiplied", FUNCTION, "scores + attn_mask", "scores * attn_mask"
+        ),
+        Wrong(
+            "added before scaling",
+            MULTI,
+            "scores = scores + attn_mask",
+            "scores = scores + attn_mask * self.head_dim**-0.5",
+        ),
+        Wrong(
+            "the triangle in the other corner",
+            FUNCTION,
+            EXPLICIT_CAUSAL,
+            EXPLICIT_CAUSAL.replace("tril()", "tril(T_k - T_q)"),
+        ),
+        Wrong("is_causal ignored beside a mask", FUNCTION, ".triu(1)", ".triu(T_k)"),
+        Wrong("is_causal and a mask: off by one", MULTI, ".triu(1)", ".triu(2)"),
+        Wrong("is_causal and a mask: hides the present", MULTI, ".triu(1)", ".triu(0)"),
+        Wrong("an empty row is NaN", FUNCTION, ROW, "weights = scores.softmax(dim=-1)"),
+        Wrong(
+            "an empty row is uniform",
+            CROSS,
+            ".softmax(dim=-1).masked_fill(no_key, 0.0)",
+            ".softmax(dim=-1)",
+        ),
+        Wrong(
+            "a row with one hidden key counts as empty",
+            CROSS,
+            "isneginf().all(",
+            "isneginf().any(",
+        ),
+    ],
+    "correctness/dropout.md": [
+        Wrong("left on in eval", CAUSAL, "self.dropout if self.training else 0.0", "self.dropout"),
+        Wrong(
+            "left on in eval, in heads",
+            MULTI,
+            "self.dropout if self.training else 0.0",
+            "self.dropout",
+        ),
+        Wrong("never on", CAUSAL, "self.dropout if self.training else 0.0", "0.0"),
+        Wrong("on in eval only", MULTI, "if self.training else", "if not self.training else"),
+        Wrong(
+            "survivors not scaled up",
+            FUNCTION,
+            "F.dropout(weights, dropout_p)",
+            "F.dropout(weights, dropout_p) * (1 - dropout_p)",
+        ),
+        Wrong(
+            "rows renormalised after dropout",
+            FUNCTION,
+            "F.dropout(weights, dropout_p)",
+            "F.normalize(F.dropout(weights, dropout_p), p=1, dim=-1)",
+        ),
+        Wrong(
+            "drops scores, not weights",
+            CAUSAL,
+            "weights = F.dropout(weights, dropout)",
+            "weights = F.dropout(scores, dropout).masked_fill(~keep, -torch.inf).softmax(dim=-1)",
+        ),
+        Wrong(
+            "the same mask for every sample",
+            FUNCTION,
+            "F.dropout(weights, dropout_p)",
+            "weights * F.dropout(torch.ones_like(weights[:1]), dropout_p)",
+        ),
+        Wrong(
+            "the share kept, not the share dropped",
+            CAUSAL,
+            "F.dropout(weights, dropout)",
+            "F.dropout(weights, 0.9 * dropout)",
+        ),
+        Wrong(
+            "the fused kernel drops nothing",
+            MULTI,
+            FUSED_MULTI,
+            "query, key, value, attn_mask, 0.0, is_causal",
+        ),
+        Wrong(
+            "returns the weights from before",
+            FUNCTION,
+            CONTEXT,
+            "return F.dropout(weights, dropout_p) @ value, weights",
+        ),
+    ],
+    "correctness/multi-head.md": [
+        Wrong(
+            "split by view(b, h, t, d): heads get tokens, not features",
+            MULTI,
+            "x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)",
+            "x.reshape(*x.shape[:-2], self.num_heads, x.size(-2), -1)",
+        ),
+        Wrong(
+            "split with the features of the heads interleaved",
+            MULTI,
+            "x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)",
+            "x.unflatten(-1, (-1, self.num_heads)).movedim(-1, -3)",
+        ),
+        Wrong(
+            "merged without transposing back",
+            MULTI,
+            "x.transpose(-3, -2).flatten(-2)",
+            "x.reshape(*x.shape[:-3], x.size(-2), -1)",
+        ),
+        Wrong("softmax over the heads", MULTI, "softmax(dim=-1)", "softmax(dim=-3)"),
+        Wrong(
+            "heads in reverse order",
+            MULTI,
+            "x.transpose(-3, -2).flatten(-2)",
+            "x.flip(-3).transpose(-3, -2).flatten(-2)",
+        ),
+        Wrong(
+            "all heads share one query",
+            MULTI,
+            SCORES,
+            SCORES.replace("query @", "query[..., :1, :, :].expand_as(query) @"),
+        ),
+        Wrong(
+            "no output projection",
+            MULTI,
+            "return self.out_proj(self._merge_heads(weights @ value)), weights",
+            "return self._merge_heads(weights @ value) + 0 * self.out_proj.weight[0, 0], weights",
+        ),
+        Wrong(
+            "weights averaged over the heads",
+            MULTI,
+            "weights @ value)), weights",
+            "weights @ value)), weights.mean(-3, keepdim=True).expand_as(weights)",
+        ),
+    ],
+    "correctness/cross-attention.md": [
+        Wrong(
+            "keys of another sample", CROSS, "self.W_key(source)", "self.W_key(source.roll(1, 0))"
+        ),
+        Wrong(
+            "values of another token",
+            CROSS,
+            "self.W_value(source)",
+            "self.W_value(source.roll(1, -2))",
+        ),
+        Wrong(
+            "the batch is averaged in",
+            CROSS,
+            "self.W_query(x)",
+            "self.W_query(x - x.mean(0, keepdim=True))",
+        ),
+        Wrong(
+            "the mask is forgotten by the fused kernel",
+            CROSS,
+            FUSED_SELF,
+            FUSED_SELF.replace(", attn_mask", ""),
+        ),
+        Wrong(
+            "values taken from the keys' input",
+            MULTI,
+            "value = key if value is None else value",
+            "value = key",
+        ),
+        Wrong(
+            "scaled by the width of the values",
+            CROSS,
+            "self.head_dim**-0.5",
+            "self.value_dim**-0.5",
+        ),
+        Wrong(
+            "scaled by the width of the source", CROSS, "self.head_dim**-0.5", "self.kv_dim**-0.5"
+        ),
+    ],
+    "correctness/backward.md": [
+        Wrong("the row sum is forgotten", BACKWARD, "(d_weights - row_sum)", "d_weights"),
+        Wrong("the row sum is added", BACKWARD, "d_weights - row_sum", "d_weights + row_sum"),
+        Wrong("the scale is forgotten", BACKWARD, "d_scaled * ctx.scale", "d_scaled"),
+        Wrong(
+            "the mask is forgotten", BACKWARD, "key, attn_mask, ctx.scale)", "key, None, ctx.scale)"
+        ),
+        Wrong("values learn from scores", BACKWARD, "weights.mT @", "(query @ key.mT).mT @"),
+        Wrong(
+            "no gradient through the weights",
+            SELF,
+            CONTEXT,
+            "return weights.detach() @ value, weights",
+        ),
+        Wrong(
+            "no gradient through the values",
+            SELF,
+            CONTEXT,
+            "return weights @ value.detach(), weights",
+        ),
+        Wrong("no gradient through the queries", SELF, "query @ key.mT", "query.detach() @ key.mT"),
+        Wrong("no gradient through the keys", SELF, "query @ key.mT", "query @ key.mT.detach()"),
+        Wrong(
+            "softmax's backward without the sum over the row",
+            SELF,
+            ROW,
+            "largest = scores.amax(-1, keepdim=True).detach().clamp(min=-1e30)\n"
+            "        exps = (scores - largest).exp()\n"
+            "        weights = exps / exps.sum(-1, keepdim=True).detach().clamp(min=1e-30)",
+        ),
+        Wrong(
+            "the backward forgets the scale",
+            SELF,
+            SCORES,
+            "query @ key.mT + (query @ key.mT * (self.head_dim**-0.5 - 1)).detach()",
+        ),
+        Wrong(
+            "the gradient of an empty row is NaN",
+            SELF,
+            ROW,
+            "weights = torch.where(no_key, 0.0, (scores - scores.amax(-1, keepdim=True)).softmax(-1))",
+        ),
+    ],
+}
+
+# Odd sizes, all different, so that no two of them can be exchanged unseen.
+SIZES = Case(T_q=4, T_k=5, num_heads=2, head_dim=3, value_dim=2, embed_dim=5, kv_dim=4, bias=True)
+CASES = [
+    replace(SIZES, causal=True),
+    replace(SIZES, causal=True, T_q=5, T_k=3, mask="bool", mask_batched=True, seed=1),
+    replace(SIZES, mask="float", scale=0.3, seed=2),
+    replace(SIZES, mask="empty row", seed=3),
+    replace(SIZES, mask="float with empty row", seed=5),
+    replace(SIZES, causal=True, mask="padding", seed=4),
+]
+
+
+def checks(implementation: Implementation, snippet: str) -> Iterator[tuple[str, Callable]]:
+    """Yield (name, check) for every fact that concerns the snippet, cheapest first."""
+    for case in CASES:
+        problem = BUILDERS[snippet](implementation, case)
+        asked = [
+            facts.outputs_equal_the_definition,
+            facts.gradients_equal_the_definition,
+            facts.a_query_without_keys_gets_zeros,
+            facts.no_sample_can_change_another,
+        ]
+        if True in problem.paths:
+            asked.append(facts.weights_are_shares_of_the_kept_keys)
+        if problem.causal:
+            asked.append(facts.the_future_cannot_change_the_past)
+        for fact in asked:
+            yield fact.__name__, lambda fact=fact, problem=problem: fact(problem)
+    large = BUILDERS[snippet](implementation, replace(SIZES, logits=1e4))
+    yield "nothing_is_nan", lambda: facts.nothing_is_nan(large)
+    for name, snippets in (
+        ("dropout_keeps_the_average", (FUNCTION, CAUSAL, MULTI)),
+        ("equal_to_torch_operator", (FUNCTION,)),
+        ("equal_to_torch_module", (MULTI,)),
+    ):
+        if snippet in snippets:
+            extra = () if name.startswith("dropout") else (SIZES,)
+            yield name, lambda name=name, extra=extra: getattr(facts, name)(implementation, *extra)
+
+
+def first_fact_broken(implementation: Implementation, snippet: str) -> str | None:
+    """Return the name of the first fact that does not hold, or None."""
+    for name, check in checks(implementation, snippet):
+        try:
+            check()
+        except AssertionError:
+            return name
+    return None
+
+
+@pytest.mark.parametrize("snippet", BUILDERS)
+def test_every_fact_holds_on_the_real_version(snippet):
+    for _, check in checks(Implementation(), snippet):
+        check()
+
+
+def test_every_wrong_version_is_caught(capsys):
+    total, escaped, lines = 0, [], []
+    for chapter, mistakes in WRONG.items():
+        for wrong in mistakes:
+            edited = Implementation({wrong.snippet: [(wrong.old, wrong.new)]})
+            caught_by = first_fact_broken(edited, wrong.snippet)
+            lines.append(f"{chapter:32} {wrong.what:58} {caught_by or 'ESCAPED'}")
+            total += 1
+            if caught_by is None:
+                escaped.append(f"{chapter}: {wrong.what}")
+    print(*lines, sep="\n")
+    with capsys.disabled():
+        print(f" wrong versions: caught {total - len(escaped)} of {total}", end=" ")
+    assert not escaped
+
+
+# A fact that nothing breaks would prove nothing: for each, a wrong version that it must refuse.
+BROKEN_BY = {
+    "outputs_equal_the_definition": (SELF, "self.head_dim**-0.5", "self.head_dim**-1"),
+    "gradients_equal_the_definition": (SELF, "weights @ value", "weights.detach() @ value"),
+    "weights_are_shares_of_the_kept_keys": (CAUSAL, 'float("-inf")', "0.0"),
+    "a_query_without_keys_gets_zeros": (FUNCTION, ROW, "weights = scores.softmax(dim=-1)"),
+    "no_sample_can_change_another": (CROSS, "self.W_key(source)", "self.W_key(source.roll(1, 0))"),
+    "the_future_cannot_change_the_past": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
+    "the_past_can_change_the_present": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
+    "nothing_is_nan": (CAUSAL, ".softmax(dim=-1)", ".exp()"),
+    "gradients_pass_gradcheck": (SELF, "query @ key.mT", "query.detach() @ key.mT"),
+    "dropout_keeps_the_average": (CAUSAL, "self.dropout if self.training else 0.0", "0.0"),
+    "equal_to_torch_operator": (FUNCTION, "is_causal, scale=scale", "False, scale=scale"),
+    "equal_to_torch_module": (MULTI, "self.head_dim**-0.5", "self.embed_dim**-0.5"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_BY)
+def test_every_fact_can_fail(name):
+    snippet, old, new = BROKEN_BY[name]
+    fact, broken = getattr(facts, name), Implementation({snippet: [(old, new)]})
+    if name.startswith("dropout"):
+        arguments = [(broken,)]
+    elif name.startswith("equal_to_torch"):
+        arguments = [(broken, CASES[0])]
+    else:
+        cases = (*CASES, replace(SIZES, logits=1e4))
+        arguments = [(BUILDERS[snippet](broken, case),) for case in cases]
+    with pytest.raises((AssertionError, GradcheckError)):
+        ask_all(fact, arguments)
+
+
+def ask_all(fact: Callable, arguments: list[tuple]) -> None:
+    """Ask the fact of each in turn."""
+    for each in arguments:
+        fact(*each)
+
+
+def test_every_fact_is_among_those_that_can_fail():
+    public = {
+        name
+        for name, thing in vars(facts).items()
+        if getattr(thing, "__module__", "") == facts.__name__ and (thing.__doc__ or "").strip()
+    }
+    helpers = {"assert_equal", "in_float64", "gradients", "copy_weights"}
+    assert public - helpers == BROKEN_BY.keys()
+
+
+def test_an_edit_that_no_longer_applies_is_an_error():
+    with pytest.raises(LookupError, match="occurs 0 times"):
+        Implementation({SELF: [("a line that is not there", "")]})
+
+
+def test_every_chapter_has_wrong_versions():
+    docs = Path(__file__).parents[1] / "docs"
+    chapters = {
+        str(page.relative_to(docs))
+        for part in ("foundations", "correctness")
+        for page in (docs / part).glob("*.md")
+        if page.name != "index.md"
+    }
+    assert chapters <= WRONG.keys()
