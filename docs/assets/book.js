@@ -113,6 +113,13 @@
     name(".md-search[role=dialog]", "Search the book");
     name(".md-search__scrollwrap", "Search results");
     name(".md-nav--primary .md-nav--secondary", "On this page, in the menu");
+    // A part with a page of its own is labelled by an arrow, which says nothing.
+    for (const part of document.querySelectorAll(".md-nav[aria-labelledby]")) {
+      const title = part.querySelector(".md-nav__title")?.textContent.trim();
+      if (!title) continue;
+      part.removeAttribute("aria-labelledby");
+      part.setAttribute("aria-label", `Pages of ${title}`);
+    }
   }
 
   /* ── Print: folded solutions are listed at the end ─────────────────────────────────────── */
