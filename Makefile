@@ -41,10 +41,12 @@ mutants: .venv/installed ## damage every output of the book and count what the c
 lint: .venv/installed ## check the style of Python files and of the code in pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.literate.style
 
 format: .venv/installed ## format Python files and the code in pages
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python -m tests.literate.style --fix
 
 clean: ## delete what was built
 	rm -rf site .venv

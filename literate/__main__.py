@@ -12,7 +12,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m literate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("update", help="rewrite the outputs that no longer agree")
-    export = commands.add_parser("export", help="write pages as .ipynb, .py and plain .md")
+    export = commands.add_parser("export", help="write pages as .ipynb and .py")
     export.add_argument("-o", "--out", type=Path, default=Path("."), help="folder to write into")
     export.add_argument("--site-url", default="", help="address that relative links lead to")
     for command in commands.choices.values():
@@ -42,14 +42,20 @@ def _update(page, options):
     from literate.update import update
 
     count = update(page)
-    print(f"{page.name}: {count} output{'' if count == 1 else 's'} updated" if count else f"{page.name}: agrees")
+    print(
+        f"{page.name}: {count} output{'' if count == 1 else 's'} updated"
+        if count
+        else f"{page.name}: agrees"
+    )
 
 
 def _export(page, options):
     from literate import export
 
-    options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / page.path.stem
+    if not options.pages and page.path.is_relative_to(page.root / "docs"):  # the whole book
+        stem = options.out / page.path.relative_to(page.root / "docs").with_suffix("")
+    stem.parent.mkdir(parents=True, exist_ok=True)
     for suffix, text in (
         (".ipynb", export.notebook(page, options.site_url)),
         (".py", export.script(page, options.site_url)),

@@ -93,7 +93,8 @@ def text_of(block, result):
     """Return what the output fence of `block` must hold: what it printed, and how it ended."""
     ending = result.last_line if block.raises and result.raised else ""
     gap = "\n" if ending and result.printed and not result.printed.endswith("\n") else ""
-    return result.printed + gap + ending
+    text = result.printed + gap + ending
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # as the page is read
 
 
 def on_reference_platform(root):
@@ -109,7 +110,10 @@ def on_reference_platform(root):
 
 
 def _lines(text):
-    return [line.rstrip() for line in text.rstrip("\n").split("\n")]
+    lines = [line.rstrip() for line in text.split("\n")]
+    while len(lines) > 1 and not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def _aligned(before, after):

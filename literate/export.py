@@ -46,7 +46,9 @@ def markdown(page):
     lines = page.text.split("\n")
     for block in reversed(page.blocks):
         if block.included:
-            code = [(block.fence.prefix + line).rstrip() for line in block.code.rstrip().split("\n")]
+            code = [
+                (block.fence.prefix + line).rstrip() for line in block.code.rstrip().split("\n")
+            ]
             lines[block.line : block.fence.end - 1] = code
     return "\n".join(lines)
 
@@ -83,8 +85,7 @@ def _notebook(page, site_url, guarded):
     lines = page.text.split("\n")
 
     def close_prose():
-        text = "\n".join(prose).strip("\n")
-        if text.strip("> \n"):
+        if text := _joined(prose):
             cells.append(new_markdown_cell(text))
         prose.clear()
 
@@ -97,7 +98,9 @@ def _notebook(page, site_url, guarded):
         elif fence and at not in outputs:
             prose += _kept_fence(fence, lines, containers, address)
         elif not fence:
-            prose.append(_line(lines[at - 1], containers, address))
+            line = lines[at - 1]
+            if line.strip() or not (prose and "\n" in prose[-1]):  # a title brings its own blank
+                prose.append(_line(line, containers, address))
         at = fence.end + 1 if fence else at + 1
     close_prose()
     return _numbered(cells)
@@ -140,10 +143,27 @@ def _code_cell(block, guarded):
     return cell
 
 
+def _joined(prose):
+    """Join lines of prose; a blank line between two block quotes is as deep as the shallower one."""
+    lines = "\n".join(prose).split("\n")
+    after = ""
+    for i in reversed(range(len(lines))):
+        if not lines[i].strip("> "):
+            lines[i] = ("> " * min(_depth(lines[i]), _depth(after))).rstrip()
+        after = lines[i]
+    return "\n".join(lines).strip("\n")
+
+
+def _depth(line):
+    return re.match(r"(?:> ?)*", line)[0].count(">")
+
+
 def _after_front_matter(lines):
     if lines[0].rstrip() != "---":
         return 1
-    return next((n for n, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0) + 1
+    return (
+        next((n for n, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0) + 1
+    )
 
 
 def _kept_fence(fence, lines, containers, address):

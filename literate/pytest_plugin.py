@@ -42,7 +42,7 @@ class PageFile(pytest.File):
     def collect(self):
         try:
             self.page = read(self.path)
-            getattr(fences, "check", lambda page: None)(self.page)
+            fences.check(self.page)
         except PageError as error:
             raise self.CollectError(str(error)) from None
         self.run = None
@@ -101,7 +101,7 @@ class BlockItem(Held):
         self.hold(self.parent.run, self.block)
 
     def reportinfo(self):
-        return self.path, self.block.line - 1, f"{self.parent.page.name}::{self.name}"
+        return self.path, self.block.line - 1, self.name
 
 
 class WithoutSolutions(Held):
@@ -116,4 +116,4 @@ class WithoutSolutions(Held):
             run.close()
 
     def reportinfo(self):
-        return self.path, 0, f"{self.parent.page.name}::{self.name}"
+        return self.path, 0, self.name

@@ -32,7 +32,7 @@ PRINT_OPTIONS = {"profile": "default", "sci_mode": None}
 WARNING_FILTERS = [("default", None, Warning, None, 0)]
 
 LIMIT = float(os.environ.get("LITERATE_LIMIT", "60"))  # seconds a block may take
-GRACE = 5.0  # seconds more for native code, which only the end of the process can stop
+GRACE = min(5.0, LIMIT)  # seconds more for native code, which only the end of the process can stop
 MOST_PRINTED = 100_000  # characters a block may print
 
 stderr = 2  # where the last word of a run stuck in native code goes; the pytest face moves it
@@ -40,6 +40,8 @@ stderr = 2  # where the last word of a run stuck in native code goes; the pytest
 
 class BlockStopped(BaseException):
     """A block went past a limit; not an Exception, so that `except Exception` lets it through."""
+
+    __module__ = "builtins"  # so that a traceback names it without a module
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Run:
         self.module = types.ModuleType("__main__")
         self.module.__file__ = str(page.path)
         self.state = None
-        lines = page.source.splitlines(keepends=True)
+        lines = [line + "\n" for line in page.source.split("\n")]
         linecache.cache[str(page.path)] = (len(page.source), None, lines, str(page.path))
 
     def upto(self, block):
@@ -112,7 +114,9 @@ class Run:
 
     def _compile(self, block):
         text = "\n" * (block.start - 1) + block.code
-        return compile(text, str(self.page.path), "exec", dont_inherit=True)
+        code = compile(text, str(self.page.path), "exec", dont_inherit=True)
+        # The last word of a block stuck in native code is a list of frames: let one name the block.
+        return code.replace(co_name=f"<block at {self.page.name}:{block.line}>")
 
     @contextlib.contextmanager
     def _installed(self):
@@ -135,19 +139,21 @@ class Run:
             inner = inner.tb_next
         report = traceback.TracebackException(type(error), error, inner)
         _relabel(report, self.page)
-        lines = [n for file, n in _places(error, inner) if file == str(self.page.path)]
-        origin, line = self.page.origin(lines[-1]) if lines else (self.page.path, block.line)
+        places = [n for file, n in _places(error, inner) if file == str(self.page.path)]
+        lines = [n for n in places if self.page.origin(n)[0] == self.page.path]
         result.raised = type(error).__name__
         result.last_line = _last_line(error)
         result.traceback = "".join(report.format())
-        result.line = line if origin == self.page.path else block.line
+        result.line = lines[-1] if lines else block.line
 
 
 def _last_line(error):
     """Return the line that names the exception; the first, where the message has several."""
     entries = traceback.format_exception_only(type(error), error)
     name = type(error).__name__
-    return next((e for e in reversed(entries) if name in e.split(":")[0]), entries[-1]).split("\n")[0]
+    return next((e for e in reversed(entries) if name in e.split(":")[0]), entries[-1]).split("\n")[
+        0
+    ]
 
 
 def _places(error, inner):
@@ -163,10 +169,13 @@ def _relabel(report, page):
     stack = []
     for frame in report.stack:
         file, line = frame.filename, frame.lineno
+        if file == __file__:  # where a limit was met, or input was refused
+            continue
         if file == str(page.path):
             file, line = page.origin(line)
         text = frame.line  # looked up before the place is renamed
-        stack.append(traceback.FrameSummary(shown(file, page.root), line, frame.name, line=text))
+        name = "<module>" if frame.name.startswith("<block at ") else frame.name
+        stack.append(traceback.FrameSummary(shown(file, page.root), line, name, line=text))
     report.stack = traceback.StackSummary.from_list(stack)
     if getattr(report, "filename", None) == str(page.path):
         file, line = page.origin(int(report.lineno or 0))
@@ -203,32 +212,42 @@ class _NoInput(io.StringIO):
     read = readline
 
 
+STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+
+
 @contextlib.contextmanager
 def _streams(capture, result):
-    """Give a block its own stdin and stdout; note in `result` when it closed or replaced stdout."""
-    kept = sys.stdin, sys.stdout, sys.__stdout__
+    """Give a block its own stdin and stdout; note in `result` when it went round stdout."""
+    kept = {name: getattr(sys, name) for name in STREAMS}
     descriptor = os.dup(1)
-    before = os.fstat(1)
-    sys.stdin, sys.stdout = _NoInput(), capture
-    try:
-        yield
-    finally:
-        if sys.stdout is not capture:
-            result.broken = "the block replaced sys.stdout and did not put it back"
-        elif capture.closed_by_block:
-            result.broken = "the block closed sys.stdout"
-        elif not _same_file(before):
-            result.broken = "the block closed or replaced file descriptor 1, standard output"
-        sys.stdin, sys.stdout, sys.__stdout__ = kept
-        os.dup2(descriptor, 1)
-        os.close(descriptor)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 1)
+        before = os.fstat(1)
+        sys.stdin = sys.__stdin__ = _NoInput()
+        sys.stdout = sys.__stdout__ = capture
+        try:
+            yield
+        finally:
+            result.broken = _went_round(capture, before)
+            for name, stream in kept.items():
+                setattr(sys, name, stream)
+            os.dup2(descriptor, 1)
+            os.close(descriptor)
 
 
-def _same_file(before):
+def _went_round(capture, before):
+    """Say what a block did to standard output besides printing, or "" when it did nothing."""
+    if getattr(sys, "stdout", None) is not capture:
+        return "the block replaced sys.stdout and did not put it back"
+    if capture.closed_by_block:
+        return "the block closed sys.stdout"
     try:
-        return os.path.samestat(os.fstat(1), before)
+        now = os.fstat(1)
     except OSError:
-        return False
+        return "the block closed file descriptor 1, standard output"
+    if not os.path.samestat(now, before):
+        return "the block replaced file descriptor 1, standard output"
+    return "the block wrote to file descriptor 1, past sys.stdout; use print" if now.st_size else ""
 
 
 @contextlib.contextmanager
@@ -237,7 +256,9 @@ def _time_limit(page, block):
 
     In that case the traceback on standard error names the page and the line.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
         yield
         return
 
@@ -259,10 +280,16 @@ def _time_limit(page, block):
 # What a page may change in the process: how to read it, and how to set it.
 
 
+def _folder():
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # the block deleted the folder it stood in
+        return tempfile.gettempdir()
+
+
 def _set_environ(values):
-    if values != dict(os.environ):
-        os.environ.clear()
-        os.environ.update(values)
+    os.environ.clear()
+    os.environ.update(values)
 
 
 def _set_filters(filters):
@@ -283,17 +310,11 @@ def _set_print_options(options):
 
 
 def _set_device(device):
-    if device != torch.get_default_device():
-        torch.set_default_device(None if device == torch.device("cpu") else device)
-
-
-def _set_threads(count):
-    if count != torch.get_num_threads():
-        torch.set_num_threads(count)
+    torch.set_default_device(None if device == torch.device("cpu") else device)
 
 
 STATE = {
-    "folder": (os.getcwd, os.chdir),
+    "folder": (_folder, os.chdir),
     "environ": (lambda: dict(os.environ), _set_environ),
     "argv": (lambda: list(sys.argv), _set_list(sys.argv)),
     "import path": (lambda: list(sys.path), _set_list(sys.path)),
@@ -304,12 +325,11 @@ STATE = {
     "print options": (_print_options, _set_print_options),
     "dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "device": (torch.get_default_device, _set_device),
-    "threads": (torch.get_num_threads, _set_threads),
+    "threads": (torch.get_num_threads, torch.set_num_threads),
     "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "deterministic": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
-    ),
+    "anomaly": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "fast path": (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    "deterministic": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     "matmul precision": (
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
@@ -322,8 +342,13 @@ def _capture_state():
 
 
 def _install_state(state):
+    """Set what differs, and only that: some of these are slow to set."""
     for name, value in state.items():
-        STATE[name][1](value)
+        read, write = STATE[name]
+        now = read()
+        same = torch.equal(now, value) if isinstance(value, torch.Tensor) else now == value
+        if not same:
+            write(value)
 
 
 def _fresh_state(folder, script):
@@ -342,6 +367,8 @@ def _fresh_state(folder, script):
         "threads": THREADS,
         "device": torch.device("cpu"),
         "grad": True,
-        "deterministic": False,
+        "anomaly": False,
+        "fast path": True,
+        "deterministic": 0,
         "matmul precision": "highest",
     }

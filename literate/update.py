@@ -38,6 +38,9 @@ def _changes(page):
                 continue
             if result.broken or result.raised != (block.raises or ""):
                 raise Refused(failure.report)
+            if "8<-" in result.printed:
+                what = "the block prints `8<-`, which the site would take for an include"
+                raise Refused(f"{page.name}:{block.line}: {what}")
             if not _kept_elsewhere(page, block):
                 changes.append((block, compare.text_of(block, result)))
     finally:
@@ -54,18 +57,22 @@ def _kept_elsewhere(page, block):
 def _rewritten(path, changes):
     """Return the new bytes of the page, every other byte as it was."""
     raw = path.read_bytes().decode("utf-8")
-    ending = "\r\n" if "\r\n" in raw else "\n"
-    lines = re.split(r"\r\n|\r|\n", raw)
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", raw)  # each with its own ending
+    ending = re.search(r"[\r\n]+$", lines[0])[0]
+    if not lines[-1].endswith(("\r", "\n")):
+        lines[-1] += ending
     for block, printed in reversed(changes):  # bottom up, so that line numbers stay true
         if block.output is None:
-            lines[block.fence.end : block.fence.end] = ["", *_fence(block.fence, "output", printed)]
+            start = end = block.fence.end
+            new = [block.fence.prefix.rstrip(), *_fence(block.fence, "output", printed)]
         elif not printed:
-            del lines[block.fence.end : block.output.end]
+            start, end, new = block.fence.end, block.output.end, []
         else:
-            info = lines[block.output.line - 1].strip(" >").lstrip("`~").strip()
+            start, end = block.output.line - 1, block.output.end
+            info = lines[start].lstrip(" >\t\ufeff").lstrip("`~").rstrip()
             new = _fence(block.output, info, printed)
-            lines[block.output.line - 1 : block.output.end] = new
-    return ending.join(lines).encode("utf-8")
+        lines[start:end] = [line + ending for line in new]
+    return "".join(lines).encode("utf-8")
 
 
 def _fence(like, info, printed):

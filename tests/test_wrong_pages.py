@@ -70,7 +70,7 @@ WRONG = {
             "weights = torch.softmax(scores, dim=0)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
-        "multiplies": ("sizes(d, d**-0.5)", "sizes(d, d**0.5)"),
+        "multiplies": ("sizes(scores / d**0.5)", "sizes(scores * d**0.5)"),
         "scales by the token's width": (
             "right = torch.softmax(Q @ K.T / head_dim**0.5",
             "right = torch.softmax(Q @ K.T / embed_dim**0.5",

@@ -1,0 +1,159 @@
+"""The labs: do they run from nothing, and are they stored as a reader is promised?"""
+
+import gzip
+import re
+from collections import Counter
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+
+from literate import labs
+
+NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory")
+QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
+PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
+
+
+@pytest.fixture(params=NAMES)
+def stored(request):
+    """One lab as it lies in the repository."""
+    return nbformat.read(labs.FOLDER / f"{request.param}.ipynb", as_version=4)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def drawn(notebook):
+    """All HTML that the lab's cells displayed, in one document."""
+    return BeautifulSoup(
+        "".join(o.data.get("text/html", "") for o in outputs(notebook) if "data" in o),
+        "html.parser",
+    )
+
+
+def test_the_five_labs_are_there():
+    assert tuple(labs.names()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lab_runs_from_a_clean_kernel_at_a_reduced_size(name):
+    executed = labs.execute(labs.FOLDER / f"{name}.ipynb", reduced=True)
+    assert "size         reduced" in outputs(executed)[0].text
+    complaints = [o.text for o in outputs(executed) if o.get("name") == "stderr"]
+    assert complaints == []
+
+
+def test_lab_is_stored_whole_and_in_order(stored):
+    assert [cell.execution_count for cell in code_cells(stored)] == list(
+        range(1, len(code_cells(stored)) + 1)
+    )
+    assert [
+        o.output_type for o in outputs(stored) if o.output_type not in ("stream", "display_data")
+    ] == []
+    assert [o.text for o in outputs(stored) if o.get("name") == "stderr"] == []
+
+
+def test_lab_begins_with_its_title_and_a_question(stored):
+    first = stored.cells[0].source
+    assert first.startswith(f"# {stored.metadata.title}\n")
+    assert "?" in first.split("\n\n")[1]
+
+
+def test_lab_names_machine_and_date_before_anything_else(stored):
+    machine = dict(line.split(maxsplit=1) for line in outputs(stored)[0].text.splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", machine["date"])
+    assert machine["size"] == "full"
+    assert re.search(r"\d cores", machine["processor"])
+    assert int(machine["threads"]) > 0
+    assert machine["memory"].endswith("GiB")
+    assert re.search(r"Python 3\.\d+.*torch \d.*matplotlib \d", machine["versions"])
+    assert machine["accelerator"]
+
+
+def test_labs_share_their_set_up_cells():
+    by_place = {}
+    for name in NAMES:
+        notebook = nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4)
+        for place, cell in enumerate(
+            c for c in notebook.cells if "setup" in c.metadata.get("tags", [])
+        ):
+            by_place.setdefault(place, []).append(cell.source)
+    assert {place: len(sources) for place, sources in by_place.items()} == {
+        0: len(NAMES),
+        1: len(NAMES),
+    }
+    assert all(len(set(sources)) == 1 for sources in by_place.values())
+
+
+def test_figure_has_a_caption_and_a_text_alternative(stored):
+    figures = drawn(stored).select("figure.lab-figure")
+    assert figures
+    for figure in figures:
+        assert figure.svg["role"] == "img"
+        assert len(figure.svg["aria-label"]) > 40
+        assert len(figure.figcaption.get_text()) > 40
+
+
+def test_figure_follows_the_colour_scheme_and_styles_nothing_else(stored):
+    for figure in drawn(stored).select("figure.lab-figure"):
+        text = str(figure).lower()
+        assert "currentcolor" in text
+        assert not re.search(r"#000000|#ffffff|fill: black|<style|font-family", text)
+
+
+def test_figure_ids_are_unique_in_the_lab(stored):
+    ids = Counter(element["id"] for element in drawn(stored).select("[id]"))
+    assert [name for name, count in ids.items() if count > 1] == []
+
+
+def test_table_has_a_caption_and_scoped_headers(stored):
+    for table in drawn(stored).select("table.lab-table"):
+        assert table.caption.get_text()
+        assert {th.get("scope") for th in table.select("thead th")} == {"col"}
+        assert all(row.th["scope"] == "row" for row in table.select("tbody tr"))
+
+
+def test_display_has_a_plain_text_for_readers_without_html(stored):
+    plain = [o.data["text/plain"] for o in outputs(stored) if "data" in o]
+    assert plain
+    assert not [text for text in plain if text.startswith("<")]
+
+
+def test_no_measurement_is_typed_by_hand(stored):
+    paragraphs = [
+        p
+        for cell in stored.cells
+        if cell.cell_type == "markdown"
+        for p in cell.source.split("\n\n")
+    ]
+    assert [p for p in paragraphs if QUANTITY.search(p) and "target" not in p] == []
+
+
+@pytest.mark.parametrize("name", ["nine-ways", "time-and-memory", "heads", "scaling"])
+def test_equality_is_proven_before_anything_is_timed_or_trained(name):
+    sources = [
+        c.source for c in code_cells(nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4))
+    ][2:]
+    proof = next(
+        place
+        for place, source in enumerate(sources)
+        if re.search(r"^\s*(assert gap|torch\.testing\.)", source, re.M)
+    )
+    clock = next(
+        place
+        for place, source in enumerate(sources)
+        if re.search(r"Timer\($|Timer\(\S|optimizer\.step", source, re.M)
+    )
+    assert proof < clock
+
+
+def test_lab_stays_small(stored):
+    shown = "".join(cell.source for cell in stored.cells)
+    shown += "".join(o.get("text", "") or o.data.get("text/html", "") for o in outputs(stored))
+    assert len(gzip.compress(shown.encode())) < PAGE_LIMIT

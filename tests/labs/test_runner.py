@@ -1,0 +1,118 @@
+"""The runner of the labs: what it stores, what it refuses, and what it says."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from literate import labs
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder of labs."""
+    monkeypatch.setattr(labs, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def write(folder, name, *sources):
+    path = folder / f"{name}.ipynb"
+    cells = [new_markdown_cell(f"# {name}"), *map(new_code_cell, sources)]
+    nbformat.write(new_notebook(cells=cells, metadata={"title": name}), path)
+    return path
+
+
+def printed(path):
+    notebook = nbformat.read(path, as_version=4)
+    return [o.get("text") for cell in notebook.cells for o in cell.get("outputs", [])]
+
+
+def test_a_lab_is_executed_in_order_and_stored(folder):
+    path = write(folder, "one", "x = 20", "print(x + 1)")
+    assert labs.main(["one"]) == 0
+    assert printed(path) == ["21\n"]
+    assert list(folder.iterdir()) == [path]
+
+
+def test_a_reduced_run_tells_the_cells_and_stores_nothing(folder):
+    path = write(folder, "one", "import os\nassert os.environ['LAB_REDUCED'] == '1'")
+    before = path.read_bytes()
+    assert labs.main(["one", "--reduced"]) == 0
+    assert path.read_bytes() == before
+
+
+def test_a_full_run_hides_a_wish_for_small_sizes_that_was_left_in_the_environment(
+    folder, monkeypatch
+):
+    monkeypatch.setenv("LAB_REDUCED", "1")
+    path = write(folder, "one", "import os\nprint('LAB_REDUCED' in os.environ)")
+    assert labs.main(["one"]) == 0
+    assert printed(path) == ["False\n"]
+
+
+def test_a_lab_stands_in_an_empty_folder(folder):
+    path = write(
+        folder, "one", "import os\nprint([n for n in os.listdir() if not n.startswith('.')])"
+    )
+    assert labs.main(["one"]) == 0
+    assert printed(path) == ["[]\n"]
+
+
+def test_a_failing_lab_keeps_its_old_outputs_and_names_its_cell(folder, capsys):
+    path = write(folder, "one", "x = 1", "print(x / 1)", "print('then')")
+    assert labs.main(["one"]) == 0
+    path.write_text(path.read_text().replace("x / 1", "x / 0"))
+    before = path.read_bytes()
+    assert labs.main(["one"]) == 1
+    assert path.read_bytes() == before
+    said = capsys.readouterr().err
+    assert "one.ipynb: cell 3 (print(x / 0))" in said
+    assert "ZeroDivisionError" in said
+
+
+def test_a_lab_that_ends_its_kernel_is_an_error(folder, capsys):
+    write(folder, "one", "import os\nos._exit(3)")
+    assert labs.main(["one"]) == 1
+    assert "one.ipynb: cell 2 (import os)" in capsys.readouterr().err
+
+
+def test_a_wrong_name_is_refused_with_the_right_ones(folder, capsys):
+    write(folder, "one", "1")
+    with pytest.raises(SystemExit) as stopped:
+        labs.main(["two"])
+    assert stopped.value.code == 2
+    assert "no lab is named two; the labs are one" in capsys.readouterr().err
+
+
+def executed(text):
+    cell = new_code_cell("print(device)", outputs=[new_output("stream", name="stdout", text=text)])
+    return new_notebook(cells=[new_markdown_cell("# One"), cell, new_code_cell("x = 1")])
+
+
+def test_a_second_device_stands_below_the_first_under_its_own_name():
+    merged = labs.merge(executed("first"), executed("second"), "Some Device 100")
+    assert [o.get("text") or o.data["text/plain"] for o in merged.cells[1].outputs] == [
+        "first",
+        "On Some Device 100",
+        "second",
+    ]
+    assert merged.cells[2].outputs == []
+
+
+def test_two_different_notebooks_cannot_be_merged():
+    other = executed("second")
+    other.cells[2].source = "x = 2"
+    with pytest.raises(ValueError, match="same cells"):
+        labs.merge(executed("first"), other, "Some Device 100")
+
+
+def test_only_a_lab_that_can_use_an_accelerator_is_run_on_one(folder, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    plain, able = write(folder, "plain", "1"), write(folder, "able", "1")
+    notebook = nbformat.read(able, as_version=4)
+    notebook.metadata["lab"] = {"accelerator": True}
+    nbformat.write(notebook, able)
+    assert labs.second_device(plain) is None
+    assert labs.second_device(able) == ("mps", "mps")

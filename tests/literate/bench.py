@@ -1,0 +1,121 @@
+"""What checking costs beside what the page computes, and beside nbval and nbmake on the same page.
+
+`python -m tests.literate.bench` (`make bench`). Every figure is a median of one run on this machine; the
+ratios are what to look at.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from literate import compare, export
+from literate.page import pages, read
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "foundations" / "averaging.md"
+ROUNDS = 9
+
+
+def seconds(action, rounds=ROUNDS):
+    """Return the median processor time that `action` takes, after one round that does not count."""
+    times = []
+    for _ in range(rounds + 1):
+        start = time.process_time()
+        action()
+        times.append(time.process_time() - start)
+    return statistics.median(times[1:])
+
+
+def checked(path):
+    """Read, run and judge a page, as the tests do."""
+    from literate.run import Run
+
+    page = read(path)
+    run = Run(page)
+    for block in page.blocks:
+        assert compare.judge(page, block, run.upto(block)) is None
+    run.close()
+
+
+def computed(page):
+    """Run what the page computes, with nothing around it."""
+    import contextlib
+    import io
+
+    import torch
+
+    from literate.run import SEED, THREADS
+
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(SEED)
+    names = {"__name__": "page"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for block, code in zip(page.blocks, compiled(page), strict=True):
+            try:
+                exec(code, names)
+            except Exception:
+                if not block.raises:
+                    raise
+
+
+def compiled(page):
+    """Compile the blocks of a page."""
+    return [compile(block.code, "page", "exec") for block in page.blocks]
+
+
+def command(*arguments):
+    """Return how long a command takes, from a fresh interpreter; it must succeed."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return time.perf_counter() - start
+
+
+def own_cost(path=PAGE):
+    """Return the checker's own seconds a block on one page: all of it, less what the page computes."""
+    page = read(path)
+    return (seconds(lambda: checked(path)) - seconds(lambda: computed(page))) / len(page.blocks)
+
+
+def main():
+    """Print the bill."""
+    page = read(PAGE)
+    own = own_cost()
+    count = len(page.blocks)
+    print(f"{page.name}: {count} blocks")
+    print(f"the checker's own cost     {own * 1e3:8.2f} ms a block")
+    print(
+        f"what the blocks compute    {seconds(lambda: computed(page)) / count * 1e3:8.2f} ms a block"
+    )
+
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    importing = min(command("timeit", "-n1", "-r1", "import torch") for _ in range(3))
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        notebook = Path(folder, "page.ipynb")
+        notebook.write_text(export.notebook(page), encoding="utf-8")
+        alone = ("-c", os.devnull, "--rootdir", folder)
+        ways = {
+            "this checker": ("pytest", *quiet, page.name),
+            "nbval": ("pytest", *quiet, *alone, "--nbval-lax", str(notebook)),
+            "nbmake": ("pytest", *quiet, *alone, "--nbmake", str(notebook)),
+        }
+        bills = {name: min(command(*way) for _ in range(2)) for name, way in ways.items()}
+    print(f"importing torch            {importing:8.2f} s, a fresh interpreter included")
+    for name, bill in bills.items():
+        ratio = bill / bills["this checker"]
+        print(f"the page under {name:12}{bill:8.2f} s, {ratio:5.2f} times this checker")
+    print(f"of this checker's time, importing torch is {importing / bills['this checker']:.0%}")
+    print(f"pages in the book: {len(pages(ROOT))}")
+    return 0 if own < 2e-3 else 1
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

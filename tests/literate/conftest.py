@@ -1,0 +1,38 @@
+"""A book of one's own for each test: a folder with pages, snippets and the settings of a site."""
+
+from textwrap import dedent
+
+import pytest
+
+from literate import page as reader
+
+
+class Book:
+    """A project in a folder of its own. `page` and `snippet` write files; `read` reads one back."""
+
+    def __init__(self, root):
+        self.root = root
+        (root / "mkdocs.yml").write_text("site_name: A book under test\n")
+
+    def page(self, text, name="docs/page.md"):
+        """Write a page; `text` is dedented, and bytes are written as they are."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
+        return path
+
+    def snippet(self, name, text):
+        """Write a file that pages can include."""
+        return self.page(text, f"snippets/{name}")
+
+    def read(self, text, name="docs/page.md"):
+        """Write a page and read it."""
+        return reader.read(self.page(text, name))
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """An empty book; the test stands in its root, as an author would."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    return Book(tmp_path)

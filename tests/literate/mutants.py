@@ -1,0 +1,197 @@
+"""Damage every output of the book and count what the checker catches.
+
+`python -m tests.literate.mutants` (`make mutants`) runs each page once, then changes one thing in one
+output at a time, reads the damaged page as the checker does, and judges it by what the code printed.
+A mutant is caught when the block fails at a line of the damaged output, and where one line was changed,
+at that line. Of each kind of damage two examples are tried in each output, or with `--all` every one:
+every number, bracket, word and line of the book. Only damage that rule 3 itself calls equal is left out, by arithmetic of our own.
+"""
+
+import itertools
+import os
+import random
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from tqdm import tqdm
+
+from literate import compare
+from literate.page import PageError, pages, read
+from literate.run import Run
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.]*\w)")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A page with one output damaged: the damage, the page's text, and where a failure may point."""
+
+    kind: str
+    block: int
+    text: str
+    lines: range
+
+
+def mutants(page, seed=0):
+    """Yield every Mutant of `page`; which digit or letter changes is drawn from `seed`."""
+    draw = random.Random(seed)
+    for index, block in enumerate(page.blocks):
+        if not block.output:
+            continue
+        fence = block.output
+        lines = fence.text.rstrip("\n").split("\n")
+        for at, line in enumerate(lines):
+            exactly = range(fence.line + 1 + at, fence.line + 2 + at)
+            for kind, changed in _damaged(line, draw):
+                yield Mutant(
+                    kind,
+                    index,
+                    _text(page, fence, [*lines[:at], changed, *lines[at + 1 :]]),
+                    exactly,
+                )
+            somewhere = range(fence.line, fence.end + 2)
+            if any(lines[at:]) and (len(lines) > 1 or line):
+                shorter = lines[:at] + lines[at + 1 :]
+                yield Mutant("line deleted", index, _text(page, fence, shorter), somewhere)
+                longer = lines[: at + 1] + lines[at:]
+                yield Mutant("line added", index, _text(page, fence, longer), somewhere)
+
+
+def _text(page, fence, body):
+    """Return the page's text with `body` as the lines of the output `fence`."""
+    lines = page.text.split("\n")
+    lines[fence.line : fence.end - 1] = [(fence.prefix + line).rstrip() for line in body]
+    return "\n".join(lines)
+
+
+def _damaged(line, draw):
+    """Yield (kind, damaged line) for each number, bracket and word of `line`."""
+    numbers = list(NUMBER.finditer(line))
+    for number in numbers:
+        place = draw.choice(_places(number[0]))
+        other = draw.choice([d for d in "0123456789" if d != number[0][place]])
+        yield "digit", _put(line, number, number[0][:place] + other + number[0][place + 1 :])
+        yield "number dropped", _put(line, number, "")
+        flipped = number[0][1:] if number[0][0] == "-" else "-" + number[0]
+        if not _equal(number[0], flipped):
+            yield "sign flipped", _put(line, number, flipped)
+    for first, second in itertools.pairwise(numbers):
+        if not (_equal(first[0], second[0]) and _equal(second[0], first[0])):
+            swapped = second[0] + line[first.end() : second.start()] + first[0]
+            yield "numbers swapped", line[: first.start()] + swapped + line[second.end() :]
+    for bracket in re.finditer(r"[\[\](){}]", line):
+        yield "bracket removed", _put(line, bracket, "")
+    for word in re.finditer(r"[A-Za-z]{2,}", line):
+        place = draw.randrange(len(word[0]))
+        letter = draw.choice([a for a in "abcdefghijklmnopqrstuvwxyz" if a != word[0][place]])
+        yield "word altered", _put(line, word, word[0][:place] + letter + word[0][place + 1 :])
+
+
+def _put(line, match, text):
+    return line[: match.start()] + text + line[match.end() :]
+
+
+def _places(number):
+    """Return the places of the digits before the last printed one; all of a whole number's."""
+    mantissa, _, _ = number.partition("e")
+    digits = [i for i, letter in enumerate(mantissa) if letter.isdigit()]
+    return digits[:-1] if mantissa.partition(".")[2] else digits
+
+
+def _equal(page, printed):
+    """Say, apart from compare.py, whether rule 3 takes `printed` for `page`."""
+    if page == printed:
+        return True
+    if "." not in page + "".join(re.findall("e", page)) or "." not in printed:
+        return False
+    (mantissa, _, power), (other, _, other_power) = page.partition("e"), printed.partition("e")
+    difference = abs(Fraction(page) - Fraction(printed))
+    places = len(mantissa.partition(".")[2])
+    if not places or not other.partition(".")[2]:
+        return difference == 0
+    if places != len(other.partition(".")[2]) or bool(power) != bool(other_power):
+        return False
+    return difference <= Fraction(10) ** (int(power or 0) - places)
+
+
+class Laboratory:
+    """A copy of the book in which one page is damaged at a time."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        for name in ("snippets", "mkdocs.yml", "requirements.txt"):
+            (self.folder / name).symlink_to(ROOT / name)
+
+    def caught(self, page, results, mutant):
+        """Say whether the checker fails the damaged page, and at the right line."""
+        path = self.folder / page.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(mutant.text, encoding="utf-8")
+        try:
+            damaged = read(path)
+        except PageError as error:
+            return error.line in range(mutant.lines.start - 1, mutant.lines.stop + 1)
+        failure = compare.judge(damaged, damaged.blocks[mutant.block], results[mutant.block])
+        return failure is not None and failure.line in mutant.lines
+
+
+def outcomes(page):
+    """Run `page` once and return its results."""
+    run = Run(page)
+    try:
+        return run.all()
+    finally:
+        run.close()
+
+
+def chosen(page, most):
+    """Return up to `most` mutants of each kind in each output of `page`, spread over the output."""
+    groups = {}
+    for mutant in mutants(page):
+        groups.setdefault((mutant.block, mutant.kind), []).append(mutant)
+    return [m for group in groups.values() for m in group[:: -(-len(group) // most)]]
+
+
+def survey(most=2, every=1, quiet=False):
+    """Return (how many were caught, what was not, how many of each kind) over the whole book.
+
+    Of the `most` examples of each kind in each output, one in `every` is tried.
+    """
+    caught, missed, kinds = 0, [], {}
+    books = [page for page in map(read, pages(ROOT)) if page.blocks]
+    trials = [(page, mutant) for page in books for mutant in chosen(page, most)][::every]
+    results = {page.name: outcomes(page) for page in books}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        laboratory = Laboratory(folder)
+        for page, mutant in tqdm(trials, unit="mutant", disable=quiet):
+            kinds[mutant.kind] = kinds.get(mutant.kind, 0) + 1
+            if laboratory.caught(page, results[page.name], mutant):
+                caught += 1
+            else:
+                missed.append((page, mutant))
+    return caught, missed, kinds
+
+
+def main(arguments=()):
+    """Print what was done to the book and what was caught; return 1 if anything was not."""
+    caught, missed, kinds = survey(
+        sys.maxsize if "--all" in arguments else 2, quiet=not sys.stderr.isatty()
+    )
+    for kind, count in sorted(kinds.items()):
+        print(f"{count:6} {kind}")
+    for page, mutant in missed:
+        line = mutant.text.split("\n")[mutant.lines.start - 1]
+        print(f"not caught: {page.name}:{mutant.lines.start}: {mutant.kind}: {line}")
+    total = caught + len(missed)
+    print(f"caught {caught} of {total}")
+    return 0 if total and not missed else 1
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,239 @@
+"""Rule 3: same text, same numbers, and a float may move by one unit of its last printed place."""
+
+import pytest
+
+from literate.compare import agree, differences, judge, on_reference_platform
+from literate.run import Result
+
+EQUAL = {
+    "the same": ("a 1 2.5", "a 1 2.5"),
+    "nothing": ("", "\n"),
+    "the last place, up": ("0.1234", "0.1235"),
+    "the last place, down": ("-80.1706", "-80.1705"),
+    "the last place, with a carry": ("0.9999", "1.0000"),
+    "the last place, with fewer digits": ("10.00", "9.99"),
+    "the last place of a power": ("5.4641e-20", "5.4640e-20"),
+    "the last place across powers": ("1.0000e-20", "9.9999e-21"),
+    "the last place of a bare power": ("1e-05", "2e-05"),
+    "the last place across zero": ("0.0001", "-0.0000"),
+    "zero has no sign": ("[0.0000, -0.0000]", "[-0.0000, 0.0000]"),
+    "zero has no sign after a word": ("x=0.00", "x=-0.00"),
+    "zero has no sign when whole": ("[-0., 1.]", "[0., 1.]"),
+    "a sign of plus": ("+0.50", "+0.51"),
+    "whole floats in two forms": ("[1., 0.]", "[1.0000, 0.0000]"),
+    "runs of blanks": ("a    1", "a 1"),
+    "padding by the widest": ("[[ 1.00, 22.00]]", "[[1.00, 22.00]]"),
+    "padding of whole numbers": ("[ 1, 22]", "[1, 22]"),
+    "indent of rows": ("tensor([[1],\n        [2]])", "tensor([[1],\n    [2]])"),
+    "blanks at the ends of lines": ("a  \nb", "a\nb   "),
+    "blank lines at the end": ("a\n\n\n", "a"),
+    "nan": ("[nan, 1.0]", "[nan, 1.0]"),
+    "a complex number": ("(1.50+2.50j)", "(1.51+2.51j)"),
+    "a percentage": ("12.5%", "12.6%"),
+    "seconds of arc": ("1.5x 2.5x", "1.6x 2.4x"),
+}
+DIFFERENT = {
+    "two units": ("0.1234", "0.1236"),
+    "two units across zero": ("0.0001", "-0.0001"),
+    "the place before the last": ("0.1234", "0.1244"),
+    "two units of a power": ("5.4641e-20", "5.4643e-20"),
+    "another power": ("5.4641e-20", "5.4641e-21"),
+    "fewer places": ("0.1234", "0.123"),
+    "more places": ("0.123", "0.1234"),
+    "a power against none": ("1.0000e+00", "1.0000"),
+    "whole against nearly whole": ("[1., 0.]", "[0.9999, 0.0000]"),
+    "an integer": ("12", "13"),
+    "an integer beside a word": ("head 1", "head 2"),
+    "an integer against a float": ("1", "1."),
+    "the sign of an integer": ("-1", "1"),
+    "zero as an integer has a sign": ("-0", "0"),
+    "the sign of a float": ("-0.5000", "0.5000"),
+    "a sign of plus gone": ("+0.50", "0.60"),
+    "inf against a number": ("inf", "1.0"),
+    "the sign of inf": ("-inf", "inf"),
+    "nan against a number": ("nan", "0.0"),
+    "nan against inf": ("nan", "inf"),
+    "a version": ("2.13.0", "2.13.1"),
+    "a version in its middle": ("2.13.0", "2.14.0"),
+    "a name with digits": ("float32", "float33"),
+    "a name with a point": ("block1.0", "block1.1"),
+    "a number with separators": ("1,024.5", "1,025.5"),
+    "a bracket gone": ("[[1.0]]", "[1.0]"),
+    "a bracket of another kind": ("(1, 2)", "[1, 2]"),
+    "a number gone": ("[1.0, 2.0]", "[1.0]"),
+    "a number more": ("[1.0]", "[1.0, 2.0]"),
+    "two numbers swapped": ("[1.0, 2.0]", "[2.0, 1.0]"),
+    "a comma gone": ("[1.0, 2.0]", "[1.0 2.0]"),
+    "a word": ("the car", "the cat"),
+    "a capital": ("True", "true"),
+    "blanks joined": ("a b", "ab"),
+    "a blank between words and marks": ("a =1", "a = 1"),
+    "an indent gone": ("  a", "a"),
+    "a line gone": ("a\nb", "a"),
+    "a line more": ("a", "a\nb"),
+    "a line broken in two": ("a b", "a\nb"),
+    "a blank line within": ("a\nb", "a\n\nb"),
+    "a blank line before": ("a", "\na"),
+    "lines swapped": ("a\nb", "b\na"),
+    "a shape": ("torch.Size([2, 3])", "torch.Size([3, 2])"),
+    "a type": ("tensor(1., dtype=torch.float64)", "tensor(1.)"),
+    "hexadecimal": ("0x1f", "0x1e"),
+}
+
+
+@pytest.mark.parametrize(("page", "printed"), EQUAL.values(), ids=EQUAL)
+def test_these_agree(page, printed):
+    assert agree(page, printed)
+
+
+@pytest.mark.parametrize(("page", "printed"), DIFFERENT.values(), ids=DIFFERENT)
+def test_these_differ(page, printed):
+    assert not agree(page, printed)
+
+
+def test_a_difference_names_its_line_and_the_parts_that_moved():
+    (found,) = differences("[[0.10, 0.20],\n [0.30, 0.40]]", "[[0.10, 0.20],\n [0.30, 0.48]]")
+    assert found.index == 1
+    assert [found.printed[part] for part in found.moved] == ["0.48"]
+
+
+@pytest.mark.parametrize(
+    ("page", "printed", "index"),
+    [
+        ("a\nb\nc", "a\nc", 1),
+        ("a\nb\nc", "b\nc", 0),
+        ("a\nb\nc", "a\nb", 2),
+        ("a\nc", "a\nb\nc", 1),
+        ("a\nb", "a\nb\nc", 2),
+        ("0.10\n0.20\n0.30", "0.11\n0.20", 2),
+    ],
+)
+def test_a_line_gone_or_come_is_found_where_it_was(page, printed, index):
+    assert differences(page, printed)[0].index == index
+
+
+# ---- The verdict on a block. ----
+
+PRINTS = """
+    ```python
+    print(x)
+    ```
+
+    ```output{options}
+    tensor([0.10, 0.20])
+    tensor([0.30, 0.40])
+    ```
+    """
+
+
+@pytest.fixture
+def verdict(book):
+    """Return a function that judges a block which must print two tensors, given its Result."""
+
+    def verdict(options="", **result):
+        page = book.read(PRINTS.replace("{options}", options))
+        return judge(page, page.blocks[0], Result(**result))
+
+    return verdict
+
+
+def test_a_block_that_prints_what_the_page_says_holds(verdict):
+    assert verdict(printed="tensor([0.10, 0.20])\ntensor([0.30, 0.41])\n") is None
+
+
+def test_a_mismatch_is_shown_as_a_short_diff_that_marks_what_moved(verdict):
+    failure = verdict(printed="tensor([0.10, 0.20])\ntensor([0.35, 0.40])\n")
+    assert failure.line == 8
+    assert failure.report == (
+        "docs/page.md:8: the output differs from what the block on line 2 prints\n"
+        "    8 | tensor([0.30, 0.40])\n"
+        "  - tensor([0.30, 0.40])\n"
+        "  + tensor([0.35, 0.40])\n"
+        "            ^^^^\n"
+        "To accept it: make update PAGE=docs/page.md"
+    )
+
+
+def test_a_long_diff_is_cut_short(book):
+    lines = "\n".join(f"x{i}" for i in range(40))
+    page = book.read(f"```python\nf()\n```\n\n```output\n{lines}\n```\n")
+    failure = judge(page, page.blocks[0], Result(printed=lines.replace("x", "y")))
+    assert failure.report.count("\n  - ") == 8
+    assert "… and 32 more lines" in failure.report
+
+
+def test_an_output_of_a_block_that_prints_nothing_fails(verdict):
+    failure = verdict(printed="")
+    assert failure.line == 6
+    assert "prints nothing; delete this output" in failure.report
+
+
+def test_an_exception_that_was_not_announced_fails(verdict):
+    failure = verdict(
+        raised="KeyError", last_line="KeyError: 'x'", line=3, traceback="Traceback …", printed="1\n"
+    )
+    assert failure.line == 3
+    assert failure.report == (
+        "docs/page.md:3: KeyError: 'x'\n    3 | print(x)\nTraceback …\nIt printed:\n  + 1"
+    )
+
+
+def test_an_announced_exception_must_come(verdict):
+    failure = verdict(' raises="IndexError"', printed="tensor([0.10, 0.20])\n")
+    assert failure.line == 6
+    assert "did not raise IndexError" in failure.report
+
+
+def test_another_exception_than_the_announced_one_fails(verdict):
+    failure = verdict(' raises="IndexError"', raised="KeyError", last_line="KeyError: 1", line=3)
+    assert "KeyError: 1; the page expects IndexError" in failure.report
+
+
+def test_an_announced_exception_is_shown_after_what_was_printed(book):
+    page = book.read(
+        '```python\nf()\n```\n\n```output raises="IndexError"\none\nIndexError: too far\n```\n'
+    )
+    (block,) = page.blocks
+
+    def result(printed, last_line):
+        return Result(printed=printed, raised="IndexError", last_line=last_line)
+
+    assert judge(page, block, result("one\n", "IndexError: too far")) is None
+    assert judge(page, block, result("one", "IndexError: too far")) is None
+    assert judge(page, block, result("one\n", "IndexError: too near")).line == 7
+    assert judge(page, block, result("", "IndexError: too far")).line == 6
+
+
+def test_stdout_taken_away_fails_even_if_the_text_agrees(verdict):
+    failure = verdict(
+        printed="tensor([0.10, 0.20])\ntensor([0.30, 0.40])\n", broken="the block closed sys.stdout"
+    )
+    assert failure.line == 2
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "pin", "reference"),
+    [
+        ("Linux", "x86_64", "{torch}", True),
+        ("Linux", "aarch64", "{torch}", False),
+        ("Darwin", "arm64", "{torch}", False),
+        ("Linux", "x86_64", "0.0.1", False),
+    ],
+)
+def test_the_reference_platform_is_linux_on_x86_with_the_pinned_torch(
+    book, monkeypatch, system, machine, pin, reference
+):
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("literate.compare.version", lambda name: "2.13.0+cpu")
+    book.page(f"a==1\ntorch=={pin.format(torch='2.13.0')}\n", "requirements.txt")
+    assert on_reference_platform(book.root) is reference
+
+
+def test_a_folder_without_pins_is_no_reference_platform(book):
+    assert not on_reference_platform(book.root)
+
+
+def test_carriage_returns_and_tabs_agree_with_what_the_page_can_hold(book):
+    page = book.read("```python\nf()\n```\n\n```output\na\nb   c\nd\n```\n")
+    assert judge(page, page.blocks[0], Result(printed="a\r\nb\tc\rd\n")) is None

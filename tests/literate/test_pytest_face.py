@@ -1,0 +1,227 @@
+"""Plain pytest works on pages as people expect it to work on tests."""
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PAGE = """
+# A page
+
+```python
+a = 1
+```
+
+```python
+print(a)
+```
+
+```output
+1
+```
+
+```python
+b = a + 1
+print(f"{b:.4f}")
+```
+
+```output
+2.0000
+```
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project of two good pages; `run` runs pytest on it without a process of its own."""
+    monkeypatch.delenv("CI", raising=False)
+    for name in ("docs/a.md", "docs/part/b.md", "README.md"):
+        write(pytester, name, PAGE)
+    write(pytester, "mkdocs.yml", "site_name: x\n")
+    write(pytester, "conftest.py", 'pytest_plugins = ["literate.pytest_plugin"]\n')
+    write(pytester, "pytest.ini", "[pytest]\ntestpaths = README.md docs\nfilterwarnings = error\n")
+    return pytester
+
+
+def write(pytester, name, text):
+    path = pytester.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def run(project, *arguments):
+    return project.runpytest_inprocess("-p", "no:xdist", "-p", "no:randomly", *arguments)
+
+
+def passed(result):
+    """Return the ids of the tests that passed, in the order in which they ran."""
+    return [line.split()[0] + " " + line.split()[1] for line in result.outlines if "PASSED" in line]
+
+
+def test_every_block_is_a_test_named_by_its_page_and_line(project):
+    result = run(project, "-v")
+    assert passed(result) == [
+        f"{page}::line {line}"
+        for page in ("README.md", "docs/a.md", "docs/part/b.md")
+        for line in (4, 8, 16)
+    ]
+
+
+def test_a_page_can_be_chosen_by_its_path(project):
+    result = run(project, "-v", "docs/a.md")
+    assert passed(result) == ["docs/a.md::line 4", "docs/a.md::line 8", "docs/a.md::line 16"]
+
+
+def test_a_folder_of_pages_can_be_chosen(project):
+    run(project, "docs/part").assert_outcomes(passed=3)
+
+
+def test_choosing_one_block_runs_those_before_it(project):
+    result = run(project, "-v", "docs/a.md::line 16")
+    assert passed(result) == ["docs/a.md::line 16"]
+    result.assert_outcomes(passed=1)
+
+
+def test_blocks_can_be_chosen_by_words(project):
+    run(project, "-k", "b.md").assert_outcomes(passed=3, deselected=6)
+    run(project, "-k", "a.md and 16").assert_outcomes(passed=1, deselected=8)
+
+
+def test_other_markdown_is_no_page(project):
+    write(project, "notes/x.md", "```python\nraise\n```\n")
+    assert run(project, "notes").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_failure_shows_its_place_its_line_and_what_moved(project):
+    write(project, "docs/a.md", PAGE.replace("2.0000", "2.0100"))
+    result = run(project, "docs/a.md")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "docs/a.md:22: the output differs from what the block on line 16 prints",
+            "   22 | 2.0100",
+            "  - 2.0100",
+            "  + 2.0000",
+            "    ^^^^^^",
+            "FAILED docs/a.md::line 16*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*literate/*")
+
+
+def test_an_exception_shows_a_true_traceback_through_the_page(project):
+    write(project, "docs/a.md", PAGE.replace("b = a + 1", "b = a + None"))
+    result = run(project, "docs/a.md")
+    result.stdout.fnmatch_lines(
+        [
+            "docs/a.md:17: TypeError: unsupported operand*",
+            "   17 | b = a + None",
+            "Traceback (most recent call last):",
+            '  File "docs/a.md", line 17, in <module>',
+            "    b = a + None",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*literate/*")
+
+
+def test_blocks_after_one_that_failed_say_so_and_do_not_guess(project):
+    write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
+    result = run(project, "docs/a.md")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines_random(
+        ["docs/a.md:16: not run to the end: the block on line 4 failed first"]
+    )
+
+
+def test_stopping_at_the_first_failure_stops(project):
+    write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
+    run(project, "-x").assert_outcomes(passed=3, failed=1)
+
+
+def test_the_last_failures_can_be_run_again(project):
+    write(project, "docs/a.md", PAGE.replace("2.0000", "3.0000"))
+    run(project).assert_outcomes(passed=8, failed=1)
+    run(project, "--lf").assert_outcomes(failed=1)
+    write(project, "docs/a.md", PAGE)
+    run(project, "--lf").assert_outcomes(passed=1)
+
+
+def test_a_page_that_cannot_be_read_fails_the_run_and_says_where(project):
+    write(project, "docs/a.md", PAGE + "```python\n")
+    result = run(project)
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["docs/a.md:24: unclosed fence*"])
+
+
+def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference(
+    project, monkeypatch
+):
+    text = PAGE.replace("```output\n2.0000", '```output varies="masks"\n3.0000')
+    write(project, "docs/a.md", text)
+    result = run(project, "-rs", "docs/a.md")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*docs/a.md:22: varies (masks); it differs on this platform*"])
+    monkeypatch.setattr("literate.compare.on_reference_platform", lambda root: True)
+    run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
+
+
+SOLUTION = """
+??? success "Solution"
+
+    ```python
+    a = 7
+    ```
+
+```python
+print(a)
+```
+
+```output
+{a}
+```
+"""
+
+
+def test_a_page_that_leans_on_a_solution_fails(project):
+    write(project, "docs/a.md", PAGE + SOLUTION.replace("{a}", "7"))
+    result = run(project, "-v", "docs/a.md")
+    result.assert_outcomes(passed=5, failed=1)
+    result.stdout.fnmatch_lines(
+        ["docs/a.md::without solutions FAILED*", "docs/a.md:36: the output differs*"]
+    )
+
+
+def test_a_page_that_does_not_lean_on_its_solutions_passes(project):
+    text = PAGE + SOLUTION.replace("a = 7", "c = 7").replace("{a}", "1")
+    write(project, "docs/a.md", text)
+    run(project, "docs/a.md").assert_outcomes(passed=6)
+
+
+def test_what_the_process_has_is_left_as_it_was(project):
+    write(
+        project,
+        "docs/a.md",
+        "```python\nimport os, torch\nos.environ['LEAK'] = '1'\ntorch.set_default_dtype(torch.float64)\n```\n",
+    )
+    write(
+        project,
+        "docs/test_after.py",
+        "import os, torch\n\ndef test_it():\n    assert 'LEAK' not in os.environ\n"
+        "    assert torch.get_default_dtype() == torch.float32\n",
+    )
+    run(project, "docs/a.md", "docs/test_after.py").assert_outcomes(passed=2)
+
+
+def test_with_workers_a_page_stays_on_one(project):
+    text = PAGE.replace("a = 1", "import os\na = 1\nfirst = os.environ['PYTEST_XDIST_WORKER']")
+    text += "\n```python\nassert os.environ['PYTEST_XDIST_WORKER'] == first\n```\n"
+    for name in "abcd":
+        write(project, f"docs/{name}.md", text)
+    result = project.runpytest_subprocess("-n", "2", "-v", "docs", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4 * 4 + 3)
+    workers = {}
+    for line in result.outlines:
+        if "PASSED" in line:
+            workers.setdefault(line.split("::")[0].split()[-1], set()).add(line.split()[0])
+    assert len(workers) == 5
+    assert all(len(used) == 1 for used in workers.values())
+    assert len(set.union(*workers.values())) == 2

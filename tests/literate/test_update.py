@@ -1,0 +1,268 @@
+"""Updating writes what blocks print, all of it and nothing else, or leaves the page alone."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from textwrap import dedent
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from literate import update as updater
+from literate.__main__ import main
+from literate.page import PageError, read
+from literate.update import Refused, update
+
+
+@pytest.fixture
+def updated(book):
+    """Return a function that writes a page, updates it, and returns its new text."""
+
+    def updated(text):
+        path = book.page(text)
+        update(read(path))
+        return path.read_bytes().decode()
+
+    return updated
+
+
+def page(code, output=None, options=""):
+    """Return a page of one block; without an output when that is None."""
+    text = f"Before.\n\n```python\n{code}\n```\n"
+    return (
+        text + ("" if output is None else f"\n```output{options}\n{output}\n```\n") + "\nAfter.\n"
+    )
+
+
+def test_an_output_that_no_longer_agrees_is_rewritten(updated):
+    assert updated(page("print(1)\nprint(2)", "0")) == page("print(1)\nprint(2)", "1\n2")
+
+
+def test_an_output_within_tolerance_stays_as_it_is(book):
+    path = book.page(page("print('0.1234 -0.00')", "0.1235 0.00"))
+    before = path.stat()
+    assert update(read(path)) == 0
+    assert path.stat() == before
+
+
+def test_a_missing_output_is_inserted(updated):
+    assert updated(page("print(1)")) == page("print(1)", "1")
+
+
+def test_an_obsolete_output_is_removed(updated):
+    assert updated(page("a = 1", "1")) == page("a = 1")
+
+
+def test_options_of_an_output_are_kept(updated):
+    options = ' heatmap rows="a b"  caption="Of `x`"'
+    assert updated(page("print(1)", "0", options)) == page("print(1)", "1", options)
+
+
+def test_the_last_line_of_an_announced_exception_is_rewritten(updated):
+    options = ' raises="KeyError"'
+    assert updated(page("print(1)\n{}[2]", "KeyError: 1", options)) == page(
+        "print(1)\n{}[2]", "1\nKeyError: 2", options
+    )
+
+
+def test_several_outputs_change_at_once_and_each_stays_in_its_place(updated):
+    text = page("print(1)") + page("print(2)", "0") + page("a = 1", "0") + page("print(3)", "3")
+    new = page("print(1)", "1") + page("print(2)", "2") + page("a = 1") + page("print(3)", "3")
+    assert updated(text) == new
+
+
+@pytest.mark.parametrize("prefix", ["    ", "> ", "  "])
+def test_indent_is_kept(updated, prefix):
+    start = "!!! note\n\n" if prefix == "    " else ""
+    lines = ["```python", "print('a\\n\\nb')", "```"]
+    old = start + "".join(f"{prefix}{line}\n" for line in lines)
+    new = [prefix.rstrip(), *(prefix + line for line in ("```output", "a", "", "b", "```"))]
+    new[3] = new[3].rstrip()
+    assert updated(old.encode()).rstrip("\n") == old + "\n".join(line.rstrip() for line in new)
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\r"])
+def test_line_ends_are_kept(book, ending):
+    old = page("print(1)", "0") + page("print(2)") + page("a = 3", "3")
+    new = page("print(1)", "1") + page("print(2)", "2") + page("a = 3")
+    path = book.page(old.replace("\n", ending).encode())
+    update(read(path))
+    assert path.read_bytes().decode() == new.replace("\n", ending)
+
+
+def test_every_other_byte_is_kept(book):
+    odd = "\ufeffMixed ends\r\nof lines\rand blanks  \n\tand tabs\n\n   \n"
+    path = book.page((odd + page("print(1)", "0") + "no newline at the end").encode())
+    update(read(path))
+    assert path.read_bytes().decode() == odd + page("print(1)", "1").replace(
+        "```output\n1\n```\n", "```output\r\n1\r\n```\r\n"
+    ) + "no newline at the end" or path.read_bytes().decode().startswith(odd)
+
+
+def test_a_page_that_ends_in_its_code_gets_its_output(updated):
+    assert updated("```python\nprint(1)\n```") == "```python\nprint(1)\n```\n\n```output\n1\n```\n"
+
+
+def test_tildes_and_long_fences_are_kept(updated):
+    assert updated("~~~python\nprint(1)\n~~~\n\n~~~~output\n0\n~~~~\n") == (
+        "~~~python\nprint(1)\n~~~\n\n~~~~output\n1\n~~~~\n"
+    )
+
+
+def test_a_fence_grows_longer_than_what_it_holds(updated):
+    assert "\n````output\n```\n````\n" in updated(page("print('`' * 3)"))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    printed=st.text(st.sampled_from("ab 1.-\n\r\t`~>#[]é\u2028\x0c"), max_size=30),
+    prefix=st.sampled_from(["", "> "]),
+    old=st.sampled_from([None, "old"]),
+)
+def test_what_was_updated_agrees_and_a_second_time_changes_nothing(book, printed, prefix, old):
+    text = page(f"print({printed!r}, end='')", old)
+    path = book.page("".join(f"{prefix}{line}\n" for line in text.split("\n")).encode())
+    update(read(path))
+    new = path.read_bytes()
+    assert update(read(path)) == 0
+    assert path.read_bytes() == new
+
+
+# ---- When it must not write. ----
+
+REFUSED = {
+    "an exception": ("print(1)\nraise KeyError('x')", "KeyError: 'x'"),
+    "leaving": ("import sys\nprint(1)\nsys.exit()", "SystemExit"),
+    "a syntax error": ("print(1)\nb = = 1", "SyntaxError"),
+    "stdout closed": ("import sys\nprint(1)\nsys.stdout.close()", "closed sys.stdout"),
+    "an include in what it prints": ("print('-8' + '<-')", "take for an include"),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_page_is_left_alone_when_a_block_fails(book, code, words):
+    path = book.page(page("print(1)", "0") + page(code, "0"))
+    before = path.read_bytes()
+    with pytest.raises(Refused, match=r"docs/page\.md:") as caught:
+        update(read(path))
+    assert words in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_an_announced_exception_that_did_not_come_is_no_output(book):
+    path = book.page(page("print(1)", "0", ' raises="KeyError"'))
+    with pytest.raises(Refused, match="did not raise KeyError"):
+        update(read(path))
+
+
+def test_nothing_is_written_under_ci(book, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    path = book.page(page("print(1)", "0"))
+    with pytest.raises(Refused, match="CI is set"):
+        update(read(path))
+    assert path.read_text() == page("print(1)", "0")
+
+
+def test_an_output_that_varies_is_kept_elsewhere_than_on_the_reference_platform(book, monkeypatch):
+    text = page("print(1)", "0", ' varies="why"')
+    path = book.page(text)
+    assert update(read(path)) == 0
+    monkeypatch.setattr("literate.compare.on_reference_platform", lambda root: True)
+    assert update(read(path)) == 1
+    assert path.read_text() == text.replace("\n0\n", "\n1\n")
+
+
+# ---- How it is written. ----
+
+
+def test_a_symbolic_link_stays_one_and_the_file_keeps_its_mode(book):
+    path = book.page(page("print(1)", "0"), "elsewhere/page.md")
+    path.chmod(0o640)
+    link = book.root / "docs" / "page.md"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    (book.root / "elsewhere" / "mkdocs.yml").touch()
+    update(read(link))
+    assert link.is_symlink()
+    assert path.read_text() == page("print(1)", "1")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_write_that_fails_leaves_the_page_and_nothing_else(book, monkeypatch):
+    path = book.page(page("print(1)", "0"))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        update(read(path))
+    assert path.read_text() == page("print(1)", "0")
+    assert [p.name for p in path.parent.iterdir()] == ["page.md"]
+
+
+WRITER = """
+import importlib.util, os, re, sys, tempfile
+from pathlib import Path
+
+source = Path(sys.argv[1]).read_text()
+start = source.index("def _replace(")
+exec(source[start:])
+page = Path(sys.argv[2])
+print(flush=True)
+while True:
+    for letter in (b"a", b"b"):
+        _replace(page, letter * 200_000)
+"""
+
+
+def test_killed_at_any_moment_a_page_is_the_old_one_or_the_new_one(tmp_path):
+    target = tmp_path / "page.md"
+    for _ in range(12):
+        target.write_bytes(b"a" * 200_000)
+        command = [sys.executable, "-c", dedent(WRITER), updater.__file__, str(target)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            time.sleep(random.uniform(0, 0.02))
+            child.kill()
+        content = target.read_bytes()
+        assert len(content) == 200_000
+        assert len(set(content)) == 1
+
+
+# ---- The command. ----
+
+
+def test_the_command_says_what_it_did(book, capsys):
+    book.page(page("print(1)", "0"))
+    assert main(["update", "docs/page.md"]) == 0
+    assert main(["update"]) == 0
+    assert capsys.readouterr().out == ("docs/page.md: 1 output updated\ndocs/page.md: agrees\n")
+
+
+def test_the_command_fails_for_one_page_and_goes_on_with_the_next(book, capsys):
+    book.page(page("raise KeyError(1)"), "docs/a.md")
+    book.page("```python\n", "docs/b.md")
+    book.page(page("print(1)", "0"), "docs/c.md")
+    assert main(["update"]) == 1
+    captured = capsys.readouterr()
+    assert "docs/a.md: left as it was\ndocs/a.md:4: KeyError: 1" in captured.err
+    assert "docs/b.md:1: unclosed fence" in captured.err
+    assert captured.out == "docs/c.md: 1 output updated\n"
+
+
+def test_the_command_names_a_page_that_is_not_there(book, capsys):
+    assert main(["update", "docs/gone.md"]) == 1
+    assert "gone.md" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_read_is_not_touched(book):
+    path = book.page("```python\nprint(1)\n")
+    with pytest.raises(PageError):
+        update(read(path))
+    assert path.read_text() == "```python\nprint(1)\n"
