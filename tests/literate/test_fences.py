@@ -603,5 +603,7 @@ def test_what_a_figure_adds_to_the_first_view_stays_small(name, most):
 def test_a_zero_is_a_score_where_minus_infinity_is_what_hides():
     masked = fences.output_figure("tensor([[0., -inf],\n        [0., 0.]])", {"heatmap": ""})
     assert masked.count('class="z"') == 1
-    weights = fences.output_figure("tensor([[1.0000, 0.0000],\n        [0.5000, 0.5000]])", {"heatmap": ""})
+    weights = fences.output_figure(
+        "tensor([[1.0000, 0.0000],\n        [0.5000, 0.5000]])", {"heatmap": ""}
+    )
     assert weights.count('class="z"') == 1
