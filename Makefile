@@ -5,7 +5,7 @@ ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test update build labs bench mutants lint format clean
+.PHONY: help serve test update build labs bench mutants screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: .venv/installed ## print what the checker and the snippets cost, as ratio
 
 mutants: .venv/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tests.literate.mutants
+
+screenshots: .venv/installed ## take the pictures of the README anew
+	$(BIN)/python -m tests.site.screenshots
 
 lint: .venv/installed ## check the style of Python files and of the code in pages
 	$(BIN)/ruff check .

@@ -122,8 +122,8 @@ WRONG = {
             "keep = ~real[:, None, :]",
         ),
         "values from another place than keys": (
-            "keys, values = source @ W_key, source @ W_value",
-            "keys, values = source @ W_key, source.flip(1) @ W_value",
+            "values = source @ W_value",
+            "values = source.flip(1) @ W_value",
         ),
     },
     "correctness/backward.md": {

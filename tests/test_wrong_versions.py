@@ -51,9 +51,9 @@ FUSED_MULTI = "query, key, value, attn_mask, dropout, is_causal"
 
 WRONG = {
     "foundations/averaging.md": [
-        Wrong("the mean leaves the present out", AVERAGE, "triu(diagonal=1)", "triu(diagonal=0)"),
-        Wrong("the mean reads one token ahead", AVERAGE, "triu(diagonal=1)", "triu(diagonal=2)"),
-        Wrong("the mean is of the future", AVERAGE, "triu(diagonal=1)", "tril(diagonal=-1)"),
+        Wrong("the mean leaves the present out", AVERAGE, ".tril()", ".tril(-1)"),
+        Wrong("the mean reads one token ahead", AVERAGE, ".tril()", ".tril(1)"),
+        Wrong("the mean is of the future", AVERAGE, ".tril()", ".triu(1)"),
         Wrong("the mean is a sum", AVERAGE, ".softmax(dim=-1)", ".exp()"),
         Wrong("the mean is taken over columns", AVERAGE, ".softmax(dim=-1)", ".softmax(dim=-2)"),
         Wrong("adds the past up, never divides", CAUSAL, ".softmax(dim=-1)", ".exp()"),
