@@ -28,7 +28,7 @@ from nbformat import NotebookNode
 from tqdm import tqdm
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "labs"
-CELL_SECONDS = 900
+CELL_SECONDS = 1800
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
