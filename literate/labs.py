@@ -63,6 +63,7 @@ def execute(
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    begun = [0]  # the cell that is running, to name it should it be the last
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
         client = NotebookClient(
             notebook,
@@ -71,13 +72,14 @@ def execute(
             record_timing=False,
             extra_arguments=["--log-level=ERROR"],  # the kernel warns of its ports at every start
             resources={"metadata": {"path": folder}},
+            on_cell_execute=lambda cell_index, **_: begun.append(cell_index),
             on_cell_executed=lambda **_: on_cell(),
         )
         try:
             client.execute(env=_environment(reduced, device, folder))
         except (CellExecutionError, RuntimeError, TimeoutError) as error:
             plain = COLOURS.sub("", str(error))
-            raise LabError(f"{path.name}: {_where(notebook)}: {plain}") from error
+            raise LabError(f"{path.name}: {_where(notebook, begun[-1])}: {plain}") from error
     notebook.metadata["language_info"] = {"name": "python"}
     return notebook
 
@@ -91,18 +93,12 @@ def _environment(reduced: bool, device: str, folder: str) -> dict[str, str]:
     return kept | added | {"LAB_DEVICE": device, "IPYTHONDIR": str(Path(folder, ".ipython"))}
 
 
-def _where(notebook: NotebookNode) -> str:
-    """The place where execution stopped: the last cell that was begun."""
-    begun = [
-        (number, cell)
-        for number, cell in enumerate(notebook.cells, start=1)
-        if cell.cell_type == "code" and (cell.execution_count or cell.outputs)
-    ]
-    if not begun:
-        return "before the first cell"
-    number, cell = begun[-1]
-    first_line = next((line for line in cell.source.splitlines() if line.strip()), "")
-    return f"cell {number} ({first_line.strip()[:60]})"
+def _where(notebook: NotebookNode, index: int) -> str:
+    """A cell as people find it: its number, from 1, and its first line."""
+    first_line = next(
+        (line for line in notebook.cells[index].source.splitlines() if line.strip()), ""
+    )
+    return f"cell {index + 1} ({first_line.strip()[:60]})"
 
 
 def merge(first: NotebookNode, second: NotebookNode, device: str) -> NotebookNode:

@@ -100,6 +100,13 @@ def test_figure_has_a_caption_and_a_text_alternative(stored):
         assert len(figure.figcaption.get_text()) > 40
 
 
+def test_figure_has_numbers_on_its_axes_as_plain_text(stored):
+    for figure in drawn(stored).select("figure.lab-figure"):
+        written = [text.get_text() for text in figure.select("svg text")]
+        assert len([text for text in written if re.fullmatch(r"[\d.,]+", text)]) >= 3
+        assert not figure.select("tspan")
+
+
 def test_figure_follows_the_colour_scheme_and_styles_nothing_else(stored):
     for figure in drawn(stored).select("figure.lab-figure"):
         text = str(figure).lower()
@@ -116,6 +123,7 @@ def test_table_has_a_caption_and_scoped_headers(stored):
     for table in drawn(stored).select("table.lab-table"):
         assert table.caption.get_text()
         assert {th.get("scope") for th in table.select("thead th")} == {"col"}
+        assert all(th.get_text() for th in table.select("th"))
         assert all(row.th["scope"] == "row" for row in table.select("tbody tr"))
 
 
