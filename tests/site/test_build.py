@@ -1,0 +1,319 @@
+"""The built site as files: the build is quiet, every link leads somewhere, every page is sound."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag
+
+import html5lib
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+
+from literate import page
+from tests.site import book
+
+PARSED = {}
+
+
+def soup_of(site, path) -> BeautifulSoup:
+    if path not in PARSED:
+        PARSED[path] = BeautifulSoup((site / path).read_text(encoding="utf-8"), "html.parser")
+    return PARSED[path]
+
+
+def test_the_build_is_strict_and_says_nothing_but_what_it_did(log):
+    lines = [line for line in log.splitlines() if line.strip()]
+    assert lines[-1] == "exit 0"
+    assert [line for line in lines[:-1] if not line.startswith("INFO")] == []
+
+
+def test_every_page_of_docs_is_in_the_site_and_in_the_navigation(site):
+    home = soup_of(site, "index.html")
+    listed = {urldefrag(link["href"])[0] for link in home.select(".md-nav--primary a[href]")}
+    assert {path for path in book.PAGES if not (site / path).exists()} == set()
+    assert {path for path in book.PAGES if path not in listed} - {"index.html"} == set()
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_html_is_valid(site, path):
+    parser = html5lib.HTMLParser(strict=False)
+    parser.parse((site / path).read_text(encoding="utf-8"))
+    errors = [f"line {at[0]}: {code} {detail}" for at, code, detail in parser.errors]
+    assert errors == []
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_no_id_is_given_twice(site, path):
+    # The theme draws a page's table of contents twice, in the menu and beside the text.
+    ids = [tag["id"] for tag in soup_of(site, path).select("[id]")]
+    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_images_and_drawings_have_text(site, path):
+    soup = soup_of(site, path)
+    silent = [str(image)[:120] for image in soup.select("img:not([alt])")]
+    for drawing in soup.select(".md-content article svg"):
+        hidden = drawing.find_parent(attrs={"aria-hidden": "true"}) or drawing.get("aria-hidden")
+        named = drawing.get("aria-label") or drawing.get("aria-labelledby") or drawing.find("title")
+        if not hidden and not named:
+            silent.append(str(drawing)[:120])
+    # An image with an empty alt is decoration; within a chapter none is.
+    silent += [str(image)[:120] for image in soup.select(".md-content article img[alt='']")]
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_links_lead_to_files_and_anchors_that_exist(site, path):
+    dead = []
+    for tag in soup_of(site, path).select("[href], [src]"):
+        target, anchor = urldefrag(tag.get("href") or tag.get("src"))
+        if re.match(r"[a-z][a-z0-9+.-]*:|//", target):
+            continue
+        file = ((site / path).parent / unquote(target)).resolve() if target else site / path
+        if target.startswith("/"):
+            file = site / target.lstrip("/")
+        if not file.is_file():
+            dead.append(f"{target} is not there")
+        elif anchor and not soup_of(site, file.relative_to(site).as_posix()).find(
+            id=unquote(anchor)
+        ):
+            dead.append(f"{target}#{anchor} has no such anchor")
+    assert sorted(set(dead)) == []
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_nothing_is_loaded_from_another_host(site, path):
+    """Also what a browser would load only sometimes: by a style, a script, in print."""
+    soup = soup_of(site, path)
+    loaded = [tag.get("src") or tag.get("srcset") for tag in soup.select("[src], [srcset]")]
+    loaded += [tag["href"] for tag in soup.select("link[href]:not([rel=canonical])")]
+    assert [url for url in loaded if re.match(r"https?:|//", url)] == []
+    code = [tag.get_text() for tag in soup.select("script, style")]
+    assert re.findall(r"(?:import|fetch|url)\s*\(\s*[\"']?https?:[^\s\"')]+", "\n".join(code)) == []
+
+
+def test_styles_load_only_from_the_site(site):
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:|//)[^\s\"')]+", text) == [], sheet
+
+
+def test_trimmed_styles_keep_every_class_that_pages_show(site):
+    """The theme's styles are trimmed to what pages use; no class in use may lose its rules."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    stock = Path(find_spec("material").origin).parent / "templates/assets/stylesheets"
+    kept = "".join(
+        file.read_text(encoding="utf-8") for file in site.glob("assets/stylesheets/*.css")
+    )
+    full = "".join(
+        (stock / file.name).read_text() for file in site.glob("assets/stylesheets/*.css")
+    )
+    shown = {
+        name
+        for path in book.PAGES
+        for tag in soup_of(site, path).select("[class]")
+        for name in tag["class"]
+    }
+
+    def styled(css):
+        return {name for name in shown if re.search(rf"\.{re.escape(name)}(?![\w-])", css)}
+
+    assert len(kept) < len(full)
+    assert styled(full) - styled(kept) == set()
+
+
+@pytest.mark.parametrize("source", book.CHAPTERS)
+def test_a_page_is_there_to_take_away(site, source):
+    program = page.read(book.DOCS / source)
+    beside = (site / source).with_suffix
+    assert "--8<--" not in beside(".md").read_text(encoding="utf-8")
+    if program.blocks:
+        notebook = nbformat.reads(beside(".ipynb").read_text(encoding="utf-8"), 4)
+        nbformat.validate(notebook)
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert len(code) == len(program.blocks)
+        compile(beside(".py").read_text(encoding="utf-8"), source, "exec")
+    links = {
+        link.get("href")
+        for link in soup_of(site, beside(".html").relative_to(site).as_posix()).select(
+            "a[download]"
+        )
+    }
+    wanted = {".md", ".ipynb", ".py"} if program.blocks else {".md"}
+    if source != "index.md":
+        assert {beside(suffix).name for suffix in wanted} <= links
+
+
+@pytest.mark.parametrize("source", book.CHAPTERS)
+def test_an_included_file_can_be_downloaded_where_it_is_shown(site, source):
+    program = page.read(book.DOCS / source)
+    path = source.removesuffix(".md") + ".html"
+    for included in {block.included.name for block in program.blocks if block.included}:
+        links = [
+            link for link in soup_of(site, path).select(".take-file") if included in link["href"]
+        ]
+        assert links, f"{included} is shown on {path} without a link to it"
+        file = ((site / path).parent / links[0]["href"]).resolve()
+        assert file.read_bytes() == (book.ROOT / "snippets" / included).read_bytes()
+
+
+def test_the_mark_names_the_versions_that_are_pinned(site):
+    torch = re.search(r"^torch==(.+)$", (book.ROOT / "requirements.txt").read_text(), re.MULTILINE)[
+        1
+    ]
+    marked = 0
+    for source in book.CHAPTERS:
+        outputs = sum(block.output is not None for block in page.read(book.DOCS / source).blocks)
+        mark = soup_of(site, source.removesuffix(".md") + ".html").select_one(".checked")
+        assert (mark is not None) == (outputs > 0), source
+        if mark:
+            marked += 1
+            said = " ".join(mark.get_text().split())
+            assert f"PyTorch {torch}." in said
+            assert f"Python {sys.version_info.major}.{sys.version_info.minor} " in said
+    assert marked
+
+
+def test_the_book_is_published_as_text_for_machines(site):
+    short = (site / "llms.txt").read_text(encoding="utf-8")
+    whole = (site / "llms-full.txt").read_text(encoding="utf-8")
+    for source in book.CHAPTERS:
+        assert f"/{source})" in short
+        assert (site / source).read_text(encoding="utf-8").strip() in whole
+    assert "--8<--" not in whole
+    assert short.startswith("# Attention, Executed\n\n> ")
+
+
+@pytest.mark.parametrize("source", book.LABS)
+def test_a_lab_weighs_no_more_than_its_content(site, source):
+    path = source.removesuffix(".ipynb") + ".html"
+    assert book.gzipped(site / path) <= 60 * 1024
+    article = soup_of(site, path).select_one(".md-content article")
+    assert article.select("style, script, [class*=jp-], clipboard-copy") == []
+    shown = [code.get_text().strip() for code in article.select(".language-python.highlight code")]
+    cells = [
+        cell["source"].strip()
+        for cell in nbformat.read(book.DOCS / source, 4).cells
+        if cell.cell_type == "code"
+    ]
+    assert shown == [cell for cell in cells if cell]
+    assert (site / source).read_bytes() == (book.DOCS / source).read_bytes()
+
+
+@pytest.mark.parametrize("source", book.LABS)
+def test_search_finds_the_code_of_a_lab_once(site, source):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    location = source.removesuffix(".ipynb") + ".html"
+    found = "".join(
+        entry["text"] for entry in index["docs"] if entry["location"].startswith(location)
+    )
+    plain = " ".join(_text_of(found).split())
+    cells = [
+        cell for cell in nbformat.read(book.DOCS / source, 4).cells if cell.cell_type == "code"
+    ]
+    for cell in cells:
+        longest = max(cell.source.splitlines(), key=len).strip()
+        wanted = cell.source.count(longest)
+        total = sum(other.source.count(longest) for other in cells)
+        assert plain.count(" ".join(longest.split())) <= max(wanted, total), longest
+
+
+def _text_of(html):
+    parts = []
+    parser = HTMLParser()
+    parser.handle_data = parts.append
+    parser.feed(html)
+    return "".join(parts)
+
+
+def test_search_holds_each_formula_once(site):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    assert [entry["location"] for entry in index["docs"] if "\\frac{" in entry["text"]] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "said"),
+    [
+        ("# A\n\n```output\n1\n```\n", 3, "output without a block"),
+        ("# A\n\n```python\nprint(1)\n", 3, "unclosed"),
+        ('# A\n\n```python\n--8<-- "missing.py"\n```\n', 4, "missing.py"),
+        ("# A\n\n```python\nprint(1)\n```\n\n```output heatmap\n1\n```\n", 7, "heatmap"),
+        ("# A\n\n```attention\ntokens: a b\n```\n", 4, "line"),
+        ("# A\n\nBad: $\\nosuch{x}$ here.\n", None, "$\\nosuch{x}$"),
+    ],
+    ids=[
+        "stray output",
+        "unclosed fence",
+        "missing include",
+        "no tensor",
+        "bad figure",
+        "bad formula",
+    ],
+)
+def test_an_error_in_a_page_stops_the_build_and_names_the_line(tmp_path, body, line, said):
+    project = book.copy_project(tmp_path, docs=False)
+    (project / "docs/index.md").write_text(body, encoding="utf-8")
+    config = (project / "mkdocs.yml").read_text(encoding="utf-8")
+    (project / "mkdocs.yml").write_text(config[: config.index("\nnav:")] + "\nnav:\n  - index.md\n")
+    result = book.build(tmp_path / "site", project)
+    assert result.returncode != 0
+    assert said in result.stderr
+    assert "index.md" in result.stderr
+    if line:
+        assert f"docs/index.md:{line}: " in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+@pytest.fixture(scope="module")
+def zensical(tmp_path_factory):
+    """The book as Zensical builds it from the same mkdocs.yml; chapters only."""
+    project = book.copy_project(tmp_path_factory.mktemp("zensical"))
+    result = subprocess.run(
+        [sys.executable, "-m", "zensical", "build"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    return project / "site", result
+
+
+def test_zensical_builds_the_same_configuration(zensical):
+    _, result = zensical
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("source", book.CHAPTERS)
+def test_a_chapter_is_complete_under_zensical(zensical, site, source):
+    other, result = zensical
+    assert result.returncode == 0, result.stdout + result.stderr
+    path = source.removesuffix(".md") + ".html"
+    ours, theirs = (
+        _chapter(BeautifulSoup((folder / path).read_text(encoding="utf-8"), "html.parser"))
+        for folder in (site, other)
+    )
+    assert theirs == ours
+
+
+def _chapter(soup):
+    """The words, code, figures and formulas of a page, without what the hook adds around them."""
+    article = soup.select_one(".md-content article")
+    for added in article.select(
+        ".page-bar, .checked, .take-file, template, .headerlink, .md-tags, nav"
+    ):
+        added.decompose()
+    return {
+        "words": article.get_text(" ").split(),
+        "code": [code.get_text() for code in article.select(".highlight code")],
+        "figures": len(article.select("figure")),
+        "formulas": [note.get_text() for note in article.select("math annotation")],
+        "tables": len(article.select("table")),
+        "images": len(article.select("img, svg")),
+    }

@@ -1,0 +1,620 @@
+"""Figures answer, by mouse, keyboard and touch, and what they answer is what torch computes.
+
+The fences driven here are every `attention` fence of the book, and some that no chapter has
+reason to show: rows with nothing to attend to, logits of ±100, ties in rounding. They are built
+into a small site of their own, with the book's theme.
+"""
+
+import itertools
+import math
+import re
+import threading
+
+import pytest
+import torch
+
+from literate import explorable, page
+from tests.literate import by_torch
+from tests.site import book
+
+SIX = "[[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]]"
+OWN = {
+    "every control": f"""
+        tokens: Your journey starts with one step
+        embeddings: {SIX}
+        query: journey
+        controls: query step causal scaling hide edit""",
+    "logits of 100": """
+        tokens: plus minus none half
+        queries: [[10, 0], [0, 10], [-10, 0], [0, 0]]
+        keys: [[10, 10], [-10, 10], [0, -10], [10, 9.5]]
+        values: [[0.5, -1], [2, 0.25], [-3, 1], [0, 4]]
+        causal: true
+        scaling: false
+        controls: query step causal scaling hide edit""",
+    "nothing to attend to": """
+        tokens: a b
+        embeddings: [[1, 2], [3, -4]]
+        hidden: a b
+        step: weights
+        controls: query step causal hide""",
+    "ties": """
+        tokens: a b c
+        queries: [[0.125], [0.375], [-0.625]]
+        keys: [[1], [3], [0.5]]
+        values: [[1, 0.5], [2.5, 1], [4, 8]]
+        digits: 2
+        controls: query step edit""",
+    "choices": f"""
+        choices:
+        - name: six
+          tokens: Your journey starts with one step
+          embeddings: {SIX}
+        - name: the same <b>twice</b>
+          tokens: '<i>a</i> it''s a b c "d"'
+          embeddings: {SIX}
+          W_query: [[1, 0], [0, 1], [1, 1]]
+          W_key: [[0.5, 0], [0, -0.5], [1, -1]]
+          W_value: [[1], [2], [3]]
+        step: context
+        controls: query step scaling causal edit""",
+    "heads": f"""
+        tokens: Your journey starts with one step
+        embeddings: {SIX}
+        heads:
+        - name: one
+          W_query: [[1, 0], [0, 1], [1, 1]]
+          W_key: [[0.5, 0], [0, -0.5], [1, -1]]
+          W_value: [[1, 2], [2, 1], [3, 0]]
+        - name: two
+          W_query: [[0.3, 0.1], [0.2, -0.7], [0.9, 0.4]]
+          W_key: [[-0.5, 0.6], [0.1, 0.5], [0.2, -0.8]]
+          W_value: [[0.1, -2], [0.2, 1], [-0.3, 0]]
+        scaling: true
+        causal: true""",
+}
+HEATMAP = """\
+```python
+print(weights)
+```
+
+```output heatmap rows="Your journey starts" cols="Your journey starts" caption="Weights"
+tensor([[1.0000, 0.0000, 0.0000],
+        [0.5517, 0.4483, 0.0000],
+        [0.3800, 0.3097, 0.3103]])
+```
+
+```python
+print("scores:", scores)
+```
+
+```output heatmap
+scores: tensor([[ 0.2899,    -inf,     nan],
+        [-0.4656, -0.1723,    -inf]])
+```"""
+CHART = """\
+```python
+print(table)
+```
+
+```output chart caption="Growth"
+   d  variance  scaled
+   4       4.1     1.0
+  64      63.0     0.9
+1024    1019.7     1.1
+```"""
+PLAIN = f"```python\nprint(text)\n```\n\n```output\n{'a long line of output ' * 12}\n```"
+
+
+def book_fences():
+    """Each `attention` fence of the book: `{"page:line": body}`."""
+    found = {}
+    for path in page.pages(book.ROOT):
+        for fence in page.read(path).fences:
+            if fence.language == "attention":
+                found[f"{path.relative_to(book.ROOT)}:{fence.line}"] = fence.text
+    return found
+
+
+OURS = {
+    name: "\n".join(line[8:] for line in body.strip("\n").split("\n")) for name, body in OWN.items()
+}
+FENCES = OURS | book_fences()
+
+
+# ------------------------------------------------------------------------- a site of their own
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Where a small site in the book's theme is served: every fence, a page each."""
+    project = book.copy_project(tmp_path_factory.mktemp("figures"), docs=False)
+    for number, body in enumerate(FENCES.values()):
+        text = f"# Fence {number}\n\n```attention\n{body}\n```\n"
+        (project / f"docs/fence-{number}.md").write_text(text, encoding="utf-8")
+    index = "\n\n".join(
+        (
+            "# Figures",
+            "[Heads](fence-5.md)",
+            HEATMAP,
+            CHART,
+            PLAIN,
+            f"```attention\n{OURS['every control']}\n```",
+        )
+    )
+    (project / "docs/index.md").write_text(f"{index}\n", encoding="utf-8")
+    server = book.server_for(project / "site")
+    address = f"http://127.0.0.1:{server.server_port}/"
+    settings = (project / "mkdocs.yml").read_text(encoding="utf-8")
+    settings = re.sub(r"^nav:\n(?:[ #].*\n|\n)*", "", settings, flags=re.MULTILINE)
+    settings = re.sub(r"^site_url: .*$", f"site_url: {address}", settings, flags=re.MULTILINE)
+    (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
+    result = book.build(project / "site", project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield address
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+# --------------------------------------------------------------------------------- the explorable
+
+
+READ = """figure => [...figure.querySelectorAll('.heatmap')].map(table => ({
+    values: [...table.tBodies[0].rows].map(row => [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.value))),
+    texts: [...table.tBodies[0].rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent)),
+    hatched: [...table.tBodies[0].rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.classList.contains('z'))),
+    rows: [...table.querySelectorAll('tbody th')].map(cell => cell.textContent),
+    columns: [...table.querySelectorAll('thead th')].map(cell => cell.textContent),
+    filled: table.closest('.panel').querySelector('.filled').textContent,
+    chosen: table.querySelector('td.on').textContent,
+}))"""
+
+
+def shown_text(value, digits):
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
+
+
+class Driver:
+    """Drives one explorable by its controls, and says what it shows."""
+
+    def __init__(self, shown, spec):
+        self.figure = shown.locator("figure.attention")
+        self.spec = spec
+        self.state = {"scaling": spec.scaling, "causal": spec.causal, "hidden": set(spec.hidden)}
+        self.choice = 0
+        self.checks = 0
+
+    @property
+    def panels(self):
+        return self.spec.panels if self.spec.side else [self.spec.panels[self.choice]]
+
+    # A sweep presses hundreds of times, so it presses from within the page; other tests below use
+    # the mouse, the keyboard and a finger.
+    def press(self, group, index):
+        self.figure.locator(f"fieldset:has(legend:text-is('{group}')) label").nth(index).evaluate(
+            "label => label.click()"
+        )
+
+    def step(self, index):
+        self.figure.locator(".stepper li button").nth(index).evaluate("button => button.click()")
+
+    def compare(self, step):
+        """What is shown for `step` is what torch computes: values to 1e-6, the same text."""
+        wanted = [by_torch.attention(panel, **self.state)[step].tolist() for panel in self.panels]
+        for shown, rows, panel in zip(self.figure.evaluate(READ), wanted, self.panels, strict=True):
+            torch.testing.assert_close(
+                torch.tensor(shown["values"], dtype=torch.float32),
+                torch.tensor(rows),
+                atol=1e-6,
+                rtol=0,
+            )
+            assert shown["texts"] == [
+                [shown_text(value, self.spec.digits) for value in row] for row in rows
+            ]
+            assert shown["rows"] == panel.tokens
+            assert shown["columns"] == (
+                [str(i) for i in range(len(rows[0]))] if step == "context" else panel.tokens
+            )
+            assert shown["filled"].endswith(f" {shown['chosen']}")
+            assert shown["hatched"] == self.hatching(step, rows)
+            self.checks += 1
+
+    def hatching(self, step, rows):
+        def blocked(i, j):
+            return step in ("masked", "weights") and (
+                j in self.state["hidden"] or (self.state["causal"] and j > i)
+            )
+
+        return [[blocked(i, j) for j in range(len(row))] for i, row in enumerate(rows)]
+
+    def compare_every_step(self):
+        for index, step in enumerate(explorable.STEPS):
+            self.step(index)
+            self.compare(step)
+
+
+@pytest.fixture
+def drive(visit):
+    def start(name, **options):
+        spec = explorable.read(FENCES[name])
+        return Driver(visit(f"fence-{list(FENCES).index(name)}.html", **options), spec)
+
+    return start
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name):
+    driver = drive(name)
+    spec = driver.spec
+    switches = [control for control in ("scaling", "causal") if control in spec.controls]
+    driver.compare(explorable.STEPS[spec.step])  # as it opens
+    for query, token in enumerate(spec.panels[0].tokens if "query" in spec.controls else ()):
+        driver.press("Query", query)
+        assert driver.figure.locator("tr.on th").all_inner_texts() == [token] * len(driver.panels)
+    driver.compare(explorable.STEPS[spec.step])
+    for choice in range(1 if spec.side else len(spec.panels)):
+        if len(spec.panels) > 1 and not spec.side:
+            driver.press("Choose", choice)
+            driver.choice = choice
+        for _ in itertools.product((0, 1), repeat=len(switches)):
+            if "step" in spec.controls:
+                driver.compare_every_step()
+            for index, switch in enumerate(switches):  # count in binary: each combination once
+                driver.press("Switch", index)
+                driver.state[switch] = not driver.state[switch]
+                if driver.state[switch] != getattr(spec, switch):
+                    break
+    if "hide" in spec.controls:
+        for token in range(len(spec.panels[0].tokens)):
+            driver.press("Hide", token)
+            driver.state["hidden"] ^= {token}
+            for step in ("masked", "weights", "context"):
+                driver.step(explorable.STEPS.index(step))
+                driver.compare(step)
+    assert driver.checks >= 2 * len(driver.panels)
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_every_number_can_be_edited_and_put_back(drive, name):
+    driver = drive(name)
+    if "edit" not in driver.spec.controls:
+        assert driver.figure.locator(".editor").count() == 0
+        return
+    step = explorable.STEPS[driver.spec.step]
+    driver.figure.get_by_text("Edit the numbers").click()
+    inputs = driver.figure.locator(".editor input")
+    numbers = list(
+        {id(rows): rows for panel in driver.panels for rows in panel.matrices.values()}.values()
+    )
+    distinct = [rows for i, rows in enumerate(numbers) if rows not in numbers[:i]]
+    places = [
+        (rows, r, c) for rows in distinct for r in range(len(rows)) for c in range(len(rows[r]))
+    ]
+    assert inputs.count() == len(places)
+    for index, (rows, r, c) in enumerate(places):
+        if index % 5 not in (0, 3):  # each matrix and each column; the rest works alike
+            continue
+        changed = round(rows[r][c] * -1.5 + 0.37, 2)
+        inputs.nth(index).fill(str(changed))
+        for panel in driver.panels:
+            for matrix in panel.matrices.values():
+                if matrix == rows and matrix is not rows:
+                    matrix[r][c] = changed
+        rows[r][c] = changed
+        driver.compare(step)
+    driver.figure.get_by_role("button", name="Reset the numbers").click()
+    driver.spec = explorable.read(FENCES[name])
+    driver.compare(step)
+    assert (
+        driver.figure.evaluate("figure => document.activeElement.textContent")
+        == "Reset the numbers"
+    )
+
+
+def test_a_number_that_is_none_is_marked_and_changes_nothing(drive):
+    driver = drive("every control")
+    driver.figure.get_by_text("Edit the numbers").click()
+    first = driver.figure.locator(".editor input").first
+    for bad in ("", "1e9"):
+        first.fill(bad)
+        assert first.get_attribute("aria-invalid") == "true"
+        driver.compare("scores")
+    first.fill("0.43")
+    assert first.get_attribute("aria-invalid") == "false"
+
+
+def test_the_filled_formula_adds_up(drive):
+    driver = drive("every control")
+    for index in (0, 4):
+        driver.step(index)
+        for query in range(6):
+            driver.press("Query", query)
+            filled = driver.figure.locator(".filled").inner_text()
+            left, right = filled.split(" = ")
+            total = sum(
+                math.prod(map(float, term.strip("()").split("·"))) for term in left.split(" + ")
+            )
+            assert total == pytest.approx(float(right), abs=5e-4), filled
+
+
+def test_the_formula_of_each_step_tells_what_happens_to_the_chosen_cell(drive):
+    driver = drive("every control")
+    rule, filled = driver.figure.locator(".rule"), driver.figure.locator(".filled")
+    assert rule.inner_text() == "score(journey, journey) = query of journey · key of journey"
+    assert filled.inner_text() == "0.55·0.55 + 0.87·0.87 + 0.66·0.66 = 1.4950"
+    driver.press("Switch", 0)
+    driver.step(1)
+    assert rule.inner_text() == "score / √d, with d = 3 numbers a key"
+    assert filled.inner_text() == "1.495 / 1.7321 = 0.8631"
+    driver.step(3)
+    assert "e1.495 − 1.495" not in filled.inner_text()
+    assert re.fullmatch(
+        r"e0.8631 − 0.8631 / \((e[\d.]+ − 0.8631( \+ )?){6}\) = 1 / [\d.]+ = 0\.\d{4}",
+        filled.inner_text(),
+    )
+    driver.press("Switch", 1)
+    driver.step(2)
+    driver.figure.locator("tbody tr").nth(1).locator("td").nth(3).click()
+    assert rule.inner_text() == "with comes after journey: hidden by the causal mask"
+    assert filled.inner_text().endswith("→ -inf")
+    driver.press("Hide", 0)
+    driver.press("Hide", 1)
+    driver.step(3)
+    assert rule.inner_text() == "Every token is hidden from journey: nothing to attend to"
+    assert filled.inner_text() == "no weight → 0.0000"
+
+
+def test_the_explorable_works_by_keyboard_alone(drive):
+    driver = drive("every control")
+    keys = driver.figure.page.keyboard
+    driver.figure.locator("input:checked").first.focus()  # query: journey
+    keys.press("ArrowRight")
+    assert driver.figure.locator("tr.on th").inner_text() == "starts"
+    keys.press("Tab")
+    keys.press("Space")
+    driver.state["scaling"] = True
+    keys.press("Tab")
+    keys.press("Space")
+    driver.state["causal"] = True
+    for _ in range(6):
+        keys.press("Tab")  # the tokens to hide
+    keys.press("Space")
+    driver.state["hidden"] = {5}
+    for _ in range(4):
+        keys.press("Tab")  # the steps
+    keys.press("Enter")
+    driver.compare("weights")
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("Enter")  # back
+    driver.compare("masked")
+    keys.press("Tab")
+    keys.press("Enter")  # next
+    driver.compare("weights")
+    keys.press("Tab")  # the table is one stop, on the chosen cell
+    assert (
+        driver.figure.evaluate("() => document.activeElement.textContent")
+        == driver.figure.locator("td.on").inner_text()
+    )
+    keys.press("ArrowDown")
+    keys.press("Home")
+    assert driver.figure.locator("tr.on th").inner_text() == "with"
+    assert driver.figure.locator("td.on").evaluate("cell => cell.cellIndex") == 1
+    assert driver.figure.locator(".heatmap [tabindex='0']").count() == 1
+    keys.press("Tab")
+    keys.press("Enter")
+    assert driver.figure.locator(".editor").get_attribute("open") is not None
+
+
+def test_back_and_next_stop_at_the_ends_and_say_so(drive):
+    driver = drive("every control")
+    back, forward = driver.figure.locator(".turn").all()
+    assert back.get_attribute("aria-disabled") == "true"
+    back.click(force=True)
+    driver.compare("scores")
+    for step in explorable.STEPS[1:]:
+        forward.click()
+        driver.compare(step)
+        assert driver.figure.locator("[aria-current=step]").count() == 1
+    assert forward.get_attribute("aria-disabled") == "true"
+    assert back.get_attribute("aria-disabled") == "false"
+
+
+def test_changes_are_announced_politely_and_once(drive):
+    driver = drive("heads")
+    status = driver.figure.get_by_role("status")
+    assert status.inner_text().startswith("Attention scores. one, Your to Your: ")
+    assert "two, Your to Your: " in status.inner_text()
+    driver.step(4)
+    assert status.inner_text().startswith("Context vectors. one, Your, number 0: ")
+    assert driver.figure.locator("[aria-live]:not([aria-live=polite]), [role=alert]").count() == 0
+
+
+def test_a_finger_can_choose_a_cell_and_turn_switches(drive):
+    driver = drive("every control", has_touch=True, is_mobile=True, viewport=book.NARROW)
+    driver.figure.locator("tbody tr").nth(3).locator("td").nth(2).tap()
+    assert driver.figure.locator("tr.on th").inner_text() == "with"
+    driver.figure.get_by_text("causal mask").tap()
+    driver.state["causal"] = True
+    driver.figure.get_by_text("Weights", exact=True).tap()
+    driver.compare("weights")
+    for control in driver.figure.locator("label, button, summary").all():
+        assert control.bounding_box()["height"] >= 24
+
+
+def test_colours_fade_only_for_those_who_do_not_mind_motion(drive):
+    duration = "cell => getComputedStyle(cell).transitionDuration"
+    calm = drive("heads").figure.locator("tbody td").first
+    moving = drive("heads", reduced_motion="no-preference").figure.locator("tbody td").first
+    assert float(calm.evaluate(duration)[:-1]) < 0.001
+    assert float(moving.evaluate(duration)[:-1]) > 0.1
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_without_scripts_the_tables_are_right(drive, name):
+    driver = drive(name, java_script_enabled=False)
+    tables = iter(driver.figure.locator("table").all())
+    for panel in driver.spec.panels:
+        steps = by_torch.attention(panel, **driver.state)
+        for step in ("weights", "context"):
+            rows = [
+                row.locator("td").all_inner_texts()
+                for row in next(tables).locator("tbody tr").all()
+            ]
+            assert rows == [
+                [shown_text(value, driver.spec.digits) for value in row]
+                for row in steps[step].tolist()
+            ]
+
+
+def test_heads_share_what_they_share(drive):
+    driver = drive("heads")
+    driver.figure.get_by_text("Edit the numbers").click()
+    captions = driver.figure.locator(".numbers caption").all_inner_texts()
+    assert captions == [
+        "embeddings",
+        *(f"{head} W_{name}" for head in ("one", "two") for name in ("query", "key", "value")),
+    ]
+
+
+# --------------------------------------------------------------------------------- the heatmaps
+
+
+def weight_of(locator):
+    return locator.evaluate("node => getComputedStyle(node).fontWeight")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_pointing_at_a_cell_lights_its_row_and_column_labels(visit, scripts):
+    table = visit("index.html", java_script_enabled=scripts).locator(".output .heatmap").first
+    table.locator("tbody tr").nth(1).locator("td").nth(2).hover()
+    lit = [label.inner_text() for label in table.locator("th").all() if weight_of(label) == "600"]
+    assert lit == ["starts", "journey"]
+
+
+def test_a_heatmap_is_one_tab_stop_and_arrow_keys_light_labels(visit):
+    shown = visit("index.html")
+    table = shown.locator(".output .heatmap").first
+    assert table.locator("[tabindex]").count() == 1
+    table.locator("[tabindex]").focus()
+    for key in (
+        "ArrowRight",
+        "ArrowDown",
+        "ArrowDown",
+        "ArrowDown",
+        "ArrowLeft",
+        "ArrowLeft",
+        "End",
+    ):
+        shown.keyboard.press(key)
+    assert shown.evaluate("document.activeElement.textContent") == "0.3103"
+    lit = [label.inner_text() for label in table.locator("th").all() if weight_of(label) == "600"]
+    assert lit == ["starts", "starts"]
+    assert table.locator("[tabindex='0']").count() == 1
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("document.activeElement.textContent") == "Exact text"
+    shown.keyboard.press("Enter")
+    assert (
+        "tensor([[1.0000, 0.0000, 0.0000]," in shown.locator(".output details").first.inner_text()
+    )
+
+
+def test_deeper_shades_are_larger_values_and_masked_cells_are_hatched(visit):
+    for scheme in ("light", "dark"):
+        table = visit("index.html", color_scheme=scheme).locator(".output .heatmap").first
+        cells = table.locator("tbody td").all()
+        colour = [
+            re.findall(r"[\d.]+", c.evaluate("c => getComputedStyle(c).backgroundColor"))
+            for c in cells
+        ]
+        hatched = [
+            "gradient" in c.evaluate("c => getComputedStyle(c).backgroundImage") for c in cells
+        ]
+        assert hatched == [cell.inner_text() == "0.0000" for cell in cells]
+        shown = [
+            (float(cell.inner_text()), float(red[0]))
+            for cell, red in zip(cells, colour, strict=True)
+        ]
+        reds = [red for value, red in sorted(shown) if value]
+        assert reds == sorted(reds, reverse=True)  # on both schemes the hue is short of red
+        assert reds[0] != reds[-1]
+
+
+def test_in_forced_colours_masked_cells_and_the_chosen_cell_keep_a_mark(visit):
+    shown = visit("index.html", forced_colors="active")
+    masked = shown.locator(".output td.z").first
+    assert masked.evaluate("cell => getComputedStyle(cell).borderTopStyle") == "dashed"
+    assert (
+        shown.locator(".attention td.on").evaluate("cell => getComputedStyle(cell).outlineStyle")
+        == "solid"
+    )
+
+
+def test_on_paper_figures_stay_and_their_controls_go(visit):
+    shown = visit("index.html")
+    shown.emulate_media(media="print")
+    for gone in (".output details", ".controls", ".stepper", ".editor"):
+        assert not shown.locator(gone).first.is_visible()
+    assert shown.locator(".output .heatmap").first.is_visible()
+    assert shown.locator(".attention .heatmap").is_visible()
+    assert (
+        shown.locator(".output .heatmap td")
+        .nth(5)
+        .evaluate("c => getComputedStyle(c).printColorAdjust")
+        == "exact"
+    )
+
+
+def test_a_chart_follows_the_colour_scheme(visit):
+    line = "svg => getComputedStyle(svg.querySelector('path[style*=\"--line-1\"]')).stroke"
+    light, dark = (
+        visit("index.html", color_scheme=scheme).locator(".chart svg").evaluate(line)
+        for scheme in ("light", "dark")
+    )
+    assert light != dark
+
+
+@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW, {"width": 360, "height": 700}])
+def test_a_wide_figure_scrolls_in_its_own_box_and_never_the_page(visit, viewport):
+    shown = visit("index.html", viewport=viewport)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    plain = shown.locator(".output pre[tabindex]").last
+    plain.focus()
+    shown.keyboard.press("ArrowRight")
+    shown.wait_for_function("pre => pre.scrollLeft > 0", arg=plain.element_handle())
+
+
+def test_figures_survive_instant_navigation_forward_and_back(visit):
+    shown = visit("index.html")
+    shown.evaluate("window.same = true")
+    shown.get_by_role("link", name="Heads").click()
+    shown.wait_for_selector(
+        ".attention [role=status]:has-text('two, Your to Your')", state="attached"
+    )
+    shown.go_back()
+    shown.wait_for_selector(".output .heatmap")
+    shown.wait_for_selector(".attention [role=status]", state="attached")
+    assert shown.evaluate("window.same") is True
+    shown.locator(".output .heatmap [tabindex]").first.focus()
+    shown.keyboard.press("ArrowDown")
+    assert shown.evaluate("document.activeElement.textContent") == "0.5517"
+    shown.locator(".attention").get_by_text("Next").click()
+    assert shown.locator(".attention [aria-current]").inner_text() == "Scaled"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW])
+def test_axe_finds_nothing_in_any_figure(visit, scheme, viewport):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for name in ("index.html", "fence-5.html"):
+        shown = visit(name, color_scheme=scheme, viewport=viewport)
+        for details in shown.locator(".output summary, .attention summary").all():
+            details.click()
+        for step in (2, 4):
+            shown.locator(".stepper li button").nth(step).click()
+            found = axe.run(shown, context="figure", options={"resultTypes": ["violations"]})
+            assert found.violations_count == 0, found.generate_report()

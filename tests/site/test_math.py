@@ -1,0 +1,85 @@
+"""Formulas become MathML while the page is built, completely or not at all."""
+
+import markdown
+import pytest
+from bs4 import BeautifulSoup
+
+from literate.markdown_math import MathError, mathml
+
+
+def convert(text):
+    extensions = ["literate.markdown_math", "admonition", "tables", "pymdownx.superfences"]
+    return BeautifulSoup(markdown.markdown(text, extensions=extensions), "html.parser")
+
+
+def test_a_formula_carries_its_latex():
+    soup = convert(r"The scores are $q_i \cdot k_j$ here.")
+    note = soup.select_one("p > math annotation[encoding='application/x-tex']")
+    assert note.get_text() == r"q_i \cdot k_j"
+    assert soup.p.get_text().startswith("The scores are q")
+
+
+def test_a_displayed_formula_stands_in_a_box_of_its_own():
+    soup = convert("Before.\n\n$$\n\\frac{1}{2}\n$$\n\nAfter.")
+    assert soup.select_one("div.math > math[display=block] mfrac")
+    assert [p.get_text() for p in soup.select("p")] == ["Before.", "After."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $5 and $6.",
+        "`$x$` is code",
+        "```\n$x$ and $$y$$\n```",
+        r"an escaped \$x\$ pair",
+        "5$ or 6$",
+    ],
+    ids=["prices", "code", "fence", "escaped", "after numbers"],
+)
+def test_what_is_not_math_stays_text(text):
+    soup = convert(text)
+    assert soup.find("math") is None
+    assert "$" in soup.get_text()
+
+
+def test_emphasis_marks_in_a_formula_stay_in_it():
+    soup = convert("$a_b*c*d_e$ and _this_")
+    assert soup.select_one("annotation").get_text() == "a_b*c*d_e"
+    assert [em.get_text() for em in soup.select("em")] == ["this"]
+
+
+def test_formulas_work_in_lists_tables_and_admonitions():
+    soup = convert("- one\n\n    $$x$$\n\n| a |\n| --- |\n| $y_1$ |\n\n!!! note\n    $$z$$\n")
+    assert soup.select_one("li .math math")
+    assert soup.select_one("td math")
+    assert soup.select_one(".admonition .math math")
+
+
+@pytest.mark.parametrize("tex", [r"\operatorname{softmax}(x)", r"\mathrm{softmax}(x)"])
+def test_a_function_name_is_one_word(tex):
+    assert "<mi>softmax</mi>" in mathml(tex)
+
+
+def test_aligned_equations_keep_their_columns():
+    rows = BeautifulSoup(
+        mathml(r"\begin{aligned}a&=b\\c&=d\end{aligned}", display=True), "html.parser"
+    )
+    assert [len(row.select("mtd")) for row in rows.select("mtr")] == [2, 2]
+    assert rows.select("mtd[style='text-align: right']")
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        r"\frac{1}{",
+        r"x^",
+        r"\left( x",
+        r"\nosuch{x}",
+        r"a \nosuch b",
+        r"\begin{nosuch}a&b\end{nosuch}",
+    ],
+)
+def test_a_formula_that_cannot_be_drawn_is_named(tex):
+    with pytest.raises(MathError) as caught:
+        mathml(tex)
+    assert f"${tex}$" in str(caught.value)

@@ -1,0 +1,344 @@
+"""Each page in a real browser: what it weighs, whom it asks, how it reads, on screen and paper."""
+
+import re
+import unicodedata
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from tests.site import book
+
+FIRST_VIEW = 150_000  # bytes, gzipped
+FURTHER_VIEW = 40_000
+
+
+def settle(page):
+    """Wait until what the page wanted is there, fonts included."""
+    page.wait_for_load_state("networkidle")
+    page.evaluate("document.fonts.ready.then(() => true)")
+
+
+def open_search(page, words):
+    """Open search as each width offers it, and type."""
+    if page.evaluate("innerWidth") < 960:
+        page.locator("label.md-header__button[for=__search]").click()
+    else:
+        page.locator(".md-search__input").click()
+    page.locator(".md-search__input").fill("")
+    page.locator(".md-search__input").press_sequentially(words)
+
+
+def close_search(page):
+    page.keyboard.press("Escape")
+    page.wait_for_function("!document.getElementById('__search').checked")
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+def test_no_page_asks_another_host_idle_or_used(visit, path):
+    page = visit(path)  # which fails the test at its end if anything went elsewhere
+    settle(page)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    open_search(page, "attention")
+    page.wait_for_selector(".md-search-result__item")
+    close_search(page)
+    for _ in range(3):
+        page.locator("[data-md-component=palette] label:not([hidden])").click()
+    for summary in page.locator("article summary:visible").all()[:3]:
+        summary.click()
+    for button in page.locator("article button:visible").all()[:6]:
+        button.click()
+    settle(page)
+    elsewhere = page.evaluate(
+        "performance.getEntriesByType('resource').map((e) => e.name)"
+        ".filter((url) => !url.startsWith(location.origin) && !/^(data|blob):/.test(url))"
+    )
+    assert elsewhere == []
+    assert page.context.cookies() == []
+
+
+def weight(site, address, urls):
+    """Gzipped bytes of files, each once, as a browser with a cache fetches them."""
+    files = {
+        url.removeprefix(address).partition("?")[0] or "index.html"
+        for url in urls
+        if url.startswith(address)
+    }
+    return {file: book.gzipped(site / file) for file in sorted(files)}
+
+
+def watch_requests(page):
+    urls = []
+    page.on("request", lambda request: urls.append(request.url))
+    return urls
+
+
+@pytest.fixture(scope="module")
+def longest(site):
+    """The page with the most to send; the first formula brings a font with it."""
+
+    def sent(path):
+        math = "<math" in (site / path).read_text(encoding="utf-8")
+        return book.gzipped(site / path) + math * book.gzipped(site / "assets/fonts/math.woff2")
+
+    return max(book.PAGES, key=sent)
+
+
+def test_the_first_view_of_the_longest_chapter_is_light(visit, site, address, longest):
+    page = visit("404.html")
+    urls = watch_requests(page)
+    page.goto(address + longest)
+    settle(page)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    settle(page)
+    # The page before left a cache; whatever the longest names counts in full.
+    everything = weight(
+        site,
+        address,
+        {*urls, *page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")},
+    )
+    table = "\n".join(f"{size:7} {file}" for file, size in everything.items())
+    print(f"{sum(everything.values()):7} bytes in all\n{table}")
+    assert len(everything) > 8
+    assert sum(everything.values()) <= FIRST_VIEW, table
+
+
+def test_each_further_page_is_lighter_still(visit, site, address, longest):
+    page = visit(longest)
+    settle(page)
+    had = set(
+        weight(
+            site,
+            address,
+            page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)"),
+        )
+    )
+    heavy = {}
+    for path in book.PAGES:
+        urls = watch_requests(page)
+        page.goto(address + path)
+        settle(page)
+        fresh = {
+            file: size
+            for file, size in weight(site, address, urls).items()
+            if file not in had or file == path
+        }
+        if sum(fresh.values()) > FURTHER_VIEW:
+            heavy[path] = fresh
+        had |= set(fresh)
+    assert heavy == {}
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
+def test_axe_finds_nothing(visit, path, viewport):
+    """Every rule, in both schemes, idle, with search open and with the menu open.
+
+    The contrast of the text is measured once a scheme, since no colour in it depends on the width.
+    """
+    narrow = viewport is book.NARROW
+    page = visit(path, viewport=viewport, color_scheme="light")
+    settle(page)
+    page.evaluate(AXE_SCRIPT)
+    found = []
+    for scheme, name in (("light", "default"), ("dark", "slate")):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_function("(name) => document.body.dataset.mdColorScheme === name", arg=name)
+        found += axe(page, "document", scheme, without="color-contrast" if narrow else "")
+        open_search(page, "attention")
+        page.wait_for_selector(".md-search-result__item")
+        page.wait_for_timeout(250)  # the panel fades in
+        found += axe(page, "'.md-header'", f"{scheme}, search open")
+        close_search(page)
+        if narrow:
+            page.locator("label.md-header__button[for=__drawer]").click()
+            page.wait_for_timeout(350)  # the menu slides in
+            found += axe(page, "'.md-sidebar--primary'", f"{scheme}, menu open")
+            page.locator(".md-overlay").click(position={"x": 360, "y": 400})
+            page.wait_for_timeout(350)
+    assert found == []
+
+
+def axe(page, where, when, without=""):
+    """Run the rules of axe on part of the page; return one line a violation."""
+    rules = f"rules: {{'{without}': {{enabled: false}}}}" if without else ""
+    violations = page.evaluate(
+        f"axe.run({where}, {{resultTypes: ['violations'], {rules}}}).then((r) => r.violations.flatMap((v) =>"
+        "v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ''}`)))"
+    )
+    return [f"{when}: {violation}" for violation in violations]
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(visit, path):
+    page = visit(path, viewport={"width": 360, "height": 780}, has_touch=True, is_mobile=True)
+    settle(page)
+    page.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('article *')].filter((element) => {
+          const box = element.getBoundingClientRect();
+          if (!box.width || !box.height || box.right <= 361) return false;
+          for (let up = element.parentElement; up; up = up.parentElement)
+            if (/auto|scroll|hidden|clip/.test(getComputedStyle(up).overflowX) && up.tagName !== 'BODY' && up.tagName !== 'HTML'
+                && up.getBoundingClientRect().right <= 361) return false;
+          return true;
+        }).map((element) => element.outerHTML.slice(0, 120))"""
+    )
+    assert outside == []
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+@pytest.mark.parametrize("width", [360, 1280])
+def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(visit, path, width):
+    page = visit(path, viewport={"width": width, "height": 800})
+    settle(page)
+    page.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
+    page.wait_for_timeout(100)
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll('article *')].filter((box) =>
+            /auto|scroll/.test(getComputedStyle(box).overflowX) && box.scrollWidth > box.clientWidth + 1 && box.clientWidth)
+          .map((box) => ({
+            html: box.outerHTML.slice(0, 120),
+            reached: box.tabIndex >= 0 || box.querySelector('a, button, input, [tabindex="0"]') !== null,
+            named: Boolean(box.getAttribute('aria-label') || box.querySelector('caption, [aria-label]')),
+          }))"""
+    )
+    assert [box["html"] for box in boxes if not box["reached"]] == []
+    assert [box["html"] for box in boxes if not box["named"]] == []
+
+
+@pytest.fixture(scope="module")
+def with_math(site):
+    """The page with the most formulas."""
+    count = {path: (site / path).read_text(encoding="utf-8").count("<math") for path in book.PAGES}
+    found = max(book.PAGES, key=count.get)
+    assert count[found] > 5, "no page has enough math to test it"
+    return found
+
+
+def test_math_is_read_with_scripts_off(visit, with_math):
+    page = visit(with_math, java_script_enabled=False)
+    formulas = page.locator("article math")
+    boxes = [formula.bounding_box() for formula in formulas.all()]
+    assert all(box and box["width"] > 4 and box["height"] > 8 for box in boxes)
+    assert page.locator("article math annotation:visible").count() == 0
+
+
+def test_math_is_selectable_and_read_aloud_as_math(visit, with_math):
+    page = visit(with_math)
+    settle(page)
+    chosen = page.evaluate(
+        """() => {
+          const formula = [...document.querySelectorAll('article math')].find((m) => m.textContent.length > 8);
+          getSelection().selectAllChildren(formula.querySelector('semantics > mrow'));
+          return [getSelection().toString(), formula.querySelector('semantics > mrow').textContent];
+        }"""
+    )
+    # What is copied are the letters as they are set, in mathematical italics.
+    copied, meant = (re.sub(r"\s", "", unicodedata.normalize("NFKC", text)) for text in chosen)
+    assert copied == meant != ""
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    roles = [node.get("role", {}).get("value") for node in nodes]
+    assert roles.count("MathMLMath") + roles.count("math") == page.locator("article math").count()
+
+
+def test_math_is_set_in_its_own_font(visit, with_math):
+    page = visit(with_math)
+    settle(page)
+    loaded = page.evaluate(
+        "[...document.fonts].filter((f) => f.status === 'loaded').map((f) => f.family.replaceAll('\"', ''))"
+    )
+    assert {"Book", "Book Code", "Book Math"} <= set(loaded)
+    session = page.context.new_cdp_session(page)
+    session.send("DOM.enable")
+    session.send("CSS.enable")
+    root = session.send("DOM.getDocument")["root"]["nodeId"]
+    ids = session.send(
+        "DOM.querySelectorAll", {"nodeId": root, "selector": "article math :is(mi, mo, mn)"}
+    )["nodeIds"]
+    # A glyph that the subset lacks would come from whatever the reader's system has.
+    # The text's own face may stand in for a word; a system's font may not.
+    strangers, ours = set(), set()
+    for node in ids[:300]:
+        for font in session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]:
+            ours.add(font["familyName"])
+            if not font["isCustomFont"]:
+                html = session.send("DOM.getOuterHTML", {"nodeId": node})["outerHTML"]
+                strangers.add(f"{html} {font['familyName']}")
+    assert ours, "no glyph was looked at"
+    assert strangers == set()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in book.PAGES if path.startswith(("foundations", "correctness"))]
+)
+def test_lines_of_text_have_a_length_that_reads_well(visit, path):
+    page = visit(path)
+    settle(page)
+    lengths = page.evaluate(
+        """() => [...document.querySelectorAll('.md-content__inner > p')].flatMap((p) => {
+          const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT), lines = new Map(), range = new Range();
+          if (p.querySelector('math, code')) return [];
+          for (let node; (node = walker.nextNode()); )
+            for (let i = 0; i < node.length; i++) {
+              range.setStart(node, i); range.setEnd(node, i + 1);
+              const rect = range.getBoundingClientRect();
+              if (rect.width) lines.set(Math.round(rect.bottom / 8), (lines.get(Math.round(rect.bottom / 8)) ?? 0) + 1);
+            }
+          return [...lines.values()].slice(0, -1);
+        })"""
+    )
+    if lengths:
+        assert 60 <= sorted(lengths)[len(lengths) // 2] <= 75
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+def test_paper_gets_a_clean_chapter(visit, path):
+    page = visit(path)
+    settle(page)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for gone in (
+        ".md-header",
+        ".md-sidebar",
+        ".md-footer",
+        ".md-search",
+        ".book-copy",
+        ".page-bar a",
+        ".headerlink",
+    ):
+        assert page.locator(f"{gone}:visible").count() == 0, gone
+    assert page.locator("article h1:visible").count() == 1
+    solutions = page.locator(
+        "article > details.success, article :not(.book-solutions) details.success"
+    ).count()
+    listed = page.locator(".book-solutions > h3:visible").count()
+    assert listed == solutions
+    assert page.locator("article details.success > :not(summary):visible").count() == 0
+    if solutions:
+        last = page.evaluate("document.querySelector('article').lastElementChild.className")
+        assert last == "book-solutions"
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('article pre > *')].filter((box) =>
+            box.clientWidth && box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.slice(0, 60))"""
+    )
+    assert cut == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".book-solutions").count() == 0
+
+
+def test_printing_itself_lists_the_solutions(visit, site):
+    path = next(
+        path
+        for path in book.PAGES
+        if 'class="success"' in (site / path).read_text(encoding="utf-8")
+    )
+    page = visit(path)
+    settle(page)
+    page.evaluate(
+        "addEventListener('afterprint', () => {}); new MutationObserver((all) => { for (const m of all) for (const n of m.addedNodes) if (n.className === 'book-solutions') window.listed = n.textContent }).observe(document.querySelector('article'), {childList: true})"
+    )
+    assert len(page.pdf()) > 10_000
+    assert "Solution 1" in page.evaluate("window.listed ?? ''")

@@ -1,0 +1,269 @@
+"""What a reader does with a page: copy, search, go on and back, read offline."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from literate import compare, export, page
+from tests.site import book
+from tests.site.test_reading import open_search, settle
+
+RUNNING = [
+    source
+    for source in book.CHAPTERS
+    if re.search(
+        r"^[> ]*(?:`{3,}|~{3,}) *\{? *\.?py",
+        (book.DOCS / source).read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+]
+
+CLICK_AND_READ = """async (button) => {
+  await navigator.clipboard.writeText('');
+  button.click();
+  while (!('done' in button.dataset)) await new Promise(requestAnimationFrame);
+  return navigator.clipboard.readText();
+}"""
+
+# For each page a process of its own, forked from one that has torch imported and nothing else. Most
+# programs begin with the whole of the one before: that part runs once, and what is left of each
+# program runs in a fork that starts from exactly there, so no program sees another's end.
+RUNNER = r"""
+import contextlib, io, json, os, sys, tempfile, traceback, types
+import torch
+torch.set_num_threads(1)
+
+def forked(work):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        with open(writer, "w", encoding="utf-8") as out:
+            work(out)
+            out.flush()
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as came:
+        text = came.read()
+    os.waitpid(child, 0)
+    return text
+
+def run(program, begun, module, printed):
+    with open("copied.py", "w", encoding="utf-8") as file:
+        file.write(program)
+    chunk = "\n" * begun.count("\n") + program[len(begun):]
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(chunk, os.path.abspath("copied.py"), "exec"), module.__dict__)
+        except BaseException as error:
+            print(*traceback.format_exception_only(error), sep="", end="")
+
+def run_page(programs, out):
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__file__ = os.path.abspath("copied.py")
+    begun, printed, results = "", io.StringIO(), []
+    for program, following in zip(programs, [*programs[1:], ""]):
+        assert program.startswith(begun)
+
+        def finish(report):
+            run(program, begun, module, printed)
+            report.write(printed.getvalue())
+
+        results.append(forked(finish))
+        if following.startswith(program):
+            run(program, begun, module, printed)
+            begun = program
+    json.dump(results, out)
+
+for line in sys.stdin:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        print(json.dumps(forked(lambda out: run_page(json.loads(line), out))), flush=True)
+        os.chdir("/")
+"""
+
+
+@pytest.fixture(scope="module")
+def run_each():
+    """`run_each(programs)` returns what each program printed, errors included."""
+    command = [sys.executable, "-c", RUNNER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as runner:
+
+        def run(programs):
+            runner.stdin.write(json.dumps(programs) + "\n")
+            runner.stdin.flush()
+            return json.loads(json.loads(runner.stdout.readline()))
+
+        yield run
+        runner.stdin.close()
+        runner.wait(timeout=60)
+
+
+@pytest.mark.parametrize("source", RUNNING)
+def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
+    visit, run_each, source, capsys
+):
+    program = page.read(book.DOCS / source)
+    shown = visit(
+        source.removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
+    )
+    settle(shown)
+    shown.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
+    copied = []
+    for block in shown.locator("article [data-copy=above]").all():
+        copied.append(block.evaluate(CLICK_AND_READ))
+    assert copied == export.programs(program)
+    assert len(copied) == len(program.blocks)
+    agreed, expected, moved = 0, "", []
+    varies = False
+    for block, printed in zip(program.blocks, run_each(copied), strict=True):
+        expected += block.output.text.rstrip("\n") + "\n" if block.output else ""
+        varies = varies or bool(block.output and "varies" in block.output.options)
+        if varies and not compare.on_reference_platform(book.ROOT):
+            pytest.skip("the page prints what PyTorch promises on the reference platform alone")
+        if compare.agree(expected, printed):
+            agreed += 1
+        else:
+            moved.append(f"{source}:{block.line} printed\n{printed}\nthe page shows\n{expected}")
+    with capsys.disabled():
+        print(f"\n{source}: {agreed} of {len(program.blocks)} blocks print what the page shows")
+    assert moved == []
+
+
+def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(visit):
+    shown = visit(
+        RUNNING[0].removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
+    )
+    settle(shown)
+    button = shown.locator("article [data-copy=copy]").first
+    button.focus()
+    shown.keyboard.press("Enter")
+    shown.wait_for_function("document.getElementById('book-status')?.textContent === 'Copied'")
+    code = shown.locator("article .highlight pre > code").first
+    assert shown.evaluate("navigator.clipboard.readText()") == code.text_content()
+    assert button.evaluate("(element) => element === document.activeElement")
+
+
+def test_search_finds_a_word_and_leads_to_it(visit):
+    shown = visit("index.html")
+    settle(shown)
+    open_search(shown, "softmax")
+    first = shown.locator(".md-search-result__item a").first
+    first.wait_for()
+    first.click()
+    shown.wait_for_url(lambda url: "index.html" not in url or "#" in url or "?h=" in url)
+    assert "softmax" in shown.locator(".md-content article").inner_text().lower()
+
+
+def features(shown):
+    """What must be there once on a page, however one came to it."""
+    return shown.evaluate(
+        """() => ({
+          title: document.querySelector('article h1').firstChild.textContent,
+          copy: document.querySelectorAll('article [data-copy=copy]').length,
+          above: document.querySelectorAll('article [data-copy=above]').length,
+          blocks: document.querySelectorAll('article .highlight pre > code').length,
+          formulas: document.querySelectorAll('article math').length,
+          alive: [...document.querySelectorAll('attention-explorable')].filter((e) => e.matches(':defined') && e.querySelector('input, button')).length,
+          explorables: document.querySelectorAll('attention-explorable').length,
+          named: document.querySelector('.md-search').getAttribute('aria-label'),
+          mark: document.querySelectorAll('.checked').length,
+        })"""
+    )
+
+
+def test_every_feature_survives_going_forward_and_back(visit, address):
+    order = [path for path in book.PAGES if not path.startswith("labs/")]
+    alone = {}
+    for path in order:
+        shown = visit(path)
+        settle(shown)
+        alone[path] = features(shown)
+        assert alone[path]["copy"] == alone[path]["blocks"]
+        assert alone[path]["alive"] == alone[path]["explorables"]
+        shown.context.close()
+    shown = visit("index.html")
+    settle(shown)
+    shown.evaluate("window.notReloaded = true")
+
+    def arrive(path):
+        shown.wait_for_url(address + path)
+        shown.wait_for_function(
+            "(title) => document.querySelector('article h1').firstChild.textContent === title",
+            arg=alone[path]["title"],
+        )
+        settle(shown)
+        assert features(shown) == alone[path], path
+
+    for path in order[1:]:
+        shown.evaluate(
+            "(path) => [...document.querySelectorAll('.md-nav--primary a[href]')].find((a) => a.href === path).click()",
+            address + path,
+        )
+        arrive(path)
+    for path in reversed(order[1:-1]):
+        shown.go_back()
+        arrive(path)
+    shown.go_forward()
+    arrive(order[2])
+    assert shown.evaluate("window.notReloaded === true"), (
+        "a page was loaded anew: navigation was not instant"
+    )
+
+
+def test_the_palette_stays_as_chosen(visit, address):
+    shown = visit("index.html", color_scheme="light")
+    settle(shown)
+    assert shown.evaluate("document.body.dataset.mdColorScheme") == "default"
+    for _ in range(2):  # from the system's, to light, to dark
+        shown.locator("[data-md-component=palette] label:not([hidden])").click()
+    assert shown.evaluate("document.body.dataset.mdColorScheme") == "slate"
+    shown.goto(address + book.PAGES[0])
+    assert shown.evaluate("document.body.dataset.mdColorScheme") == "slate"
+
+
+@pytest.fixture(scope="module")
+def unzipped(site, tmp_path_factory):
+    """The offline copy that the site offers, unpacked on a disk."""
+    folder = tmp_path_factory.mktemp("offline")
+    with zipfile.ZipFile(site / "attention-executed.zip") as archive:
+        archive.extractall(folder)
+    return folder / "attention-executed"
+
+
+def test_the_offline_copy_is_the_whole_site(site, unzipped):
+    files = {path.relative_to(site) for path in site.rglob("*") if path.is_file()}
+    offline = {path.relative_to(unzipped) for path in unzipped.rglob("*") if path.is_file()}
+    assert files - offline == {(site / "attention-executed.zip").relative_to(site)}
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+def test_a_page_works_from_a_disk(visit, unzipped, address, path):
+    served = visit(path)
+    settle(served)
+    shown = visit((unzipped / path).as_uri(), permissions=["clipboard-read", "clipboard-write"])
+    settle(shown)
+    assert features(shown) == features(served)
+    assert shown.evaluate(
+        "[...document.fonts].some((f) => f.family.includes('Book') && f.status === 'loaded')"
+    )
+    if features(shown)["above"]:
+        shown.locator("article [data-copy=above]").first.evaluate("(button) => button.click()")
+        shown.wait_for_selector("[data-copy=above][data-done]", state="attached")
+
+
+def test_search_works_from_a_disk(visit, unzipped):
+    shown = visit((unzipped / "index.html").as_uri())
+    settle(shown)
+    open_search(shown, "softmax")
+    result = shown.locator(".md-search-result__item a").first
+    result.wait_for()
+    result.click()
+    shown.wait_for_url(re.compile(r"^file:.*\.html"))
+    assert "softmax" in shown.locator(".md-content article").inner_text().lower()
