@@ -149,11 +149,18 @@ def root_of(path):
     return next((p for p in path.parents if (p / "mkdocs.yml").exists()), path.parent)
 
 
+def is_page(path, root):
+    """Say whether the file at `path` is a page of the book below `root`: the README, or in docs/."""
+    path, root = Path(path), Path(root)
+    inside = path == root / "README.md" or path.is_relative_to(root / "docs")
+    return inside and path.suffix == ".md" and not path.name.startswith(".")
+
+
 def pages(root):
     """Return the paths of all pages of the book below `root`: the README, then docs/ in order."""
     root = Path(root)
-    found = sorted(p for p in (root / "docs").rglob("*.md") if not p.name.startswith("."))
-    return [p for p in (root / "README.md",) if p.exists()] + found
+    found = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [path for path in found if is_page(path, root) and path.exists()]
 
 
 def read(path):

@@ -4,7 +4,7 @@ import pytest
 
 from literate import compare, fences
 from literate import run as runner
-from literate.page import PageError, pages, read
+from literate.page import PageError, is_page, read
 
 
 def pytest_configure(config):
@@ -15,8 +15,7 @@ def pytest_configure(config):
 
 
 def pytest_collect_file(file_path, parent):
-    root = parent.config.rootpath
-    if file_path.suffix == ".md" and file_path in pages(root):
+    if is_page(file_path, parent.config.rootpath):
         return PageFile.from_parent(parent, path=file_path)
     return None
 
