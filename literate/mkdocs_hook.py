@@ -92,7 +92,7 @@ def on_post_build(config):
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     whole = []
     for page in pages:
-        program = _read(docs / page.file.src_uri)
+        program = page.program
         text = export.markdown(program)
         target = site / _beside(page, ".md")
         target.write_text(text, encoding="utf-8")
