@@ -27,6 +27,9 @@ ARCHIVE = "attention-executed"
 # The pages of the build under way, in reading order; `on_nav` fills it.
 _pages: list = []
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
+# Names, operators and brackets have the colour of the code around them: three in four of a page's
+# elements would say so, each to be sent, laid out and checked.
+PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 
 def versions() -> dict[str, str]:
@@ -75,6 +78,7 @@ def on_page_content(html, page, config, files):
         page.meta["offline"] = f"{ARCHIVE}.zip"
     elif program := getattr(page, "program", None):
         html = _with_program(html, page, program)
+    html = PLAIN.sub(r"\1", html)
     page.meta.setdefault("description", _first_sentence(html))
     return html
 

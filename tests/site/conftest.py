@@ -77,43 +77,97 @@ def browser():
         launched.close()
 
 
+class Reader:
+    """Opens pages of the site, each in a context of its own, and remembers what went wrong there."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+        self.contexts, self.wrong = [], []
+
+    def open(self, path, **options):
+        context = self.browser.new_context(
+            **{"viewport": book.WIDE, "reduced_motion": "reduce", **options}
+        )
+        self.contexts.append(context)
+        context.on("page", self._watch)
+        # Whatever is asked of another host gets no answer here, so no test leans on one.
+        context.route(lambda url: not self._own(url), lambda route: route.abort())
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.goto(path if "://" in path else self.address + path)
+        page.evaluate("document.fonts.ready.then(() => true)")
+        return page
+
+    def close(self):
+        for context in self.contexts:
+            context.close()
+        self.contexts.clear()
+
+    def check(self):
+        """Fail if a request left for another host, a script threw, or something was missing."""
+        wrong, self.wrong = self.wrong, []
+        assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+    def _own(self, url):
+        return url.startswith((self.address, "data:", "blob:", "file:"))
+
+    def _watch(self, page):
+        note = self.wrong.append
+        page.on("request", lambda request: self._own(request.url) or note(f"asks {request.url}"))
+        page.on("websocket", lambda socket: note(f"opens {socket.url}"))
+        page.on("pageerror", lambda error: note(f"throws {error}"))
+        page.on(
+            "response",
+            lambda answer: note(f"{answer.status} {answer.url}") if answer.status >= 400 else None,
+        )
+
+
 @pytest.fixture
 def visit(browser, address):
-    """`visit(path, **options)` opens a page of the site in a context of its own.
+    """`visit(path, **options)` opens a page of the site anew.
 
     No request may leave for another host, no script may throw, and nothing may be missing, on the
     page and in whatever the test does there.
     """
-    contexts, wrong = [], []
+    reader = Reader(browser, address)
+    yield reader.open
+    reader.close()
+    reader.check()
 
-    def watch(page):
-        page.on("request", lambda request: _own(request.url) or wrong.append(f"asks {request.url}"))
-        page.on("websocket", lambda socket: wrong.append(f"opens {socket.url}"))
-        page.on("pageerror", lambda error: wrong.append(f"throws {error}"))
-        page.on(
-            "response",
-            lambda answer: (
-                wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
-            ),
+
+@pytest.fixture(scope="module")
+def kept(browser, address):
+    """The reader whose pages `look` shares, and its open pages by path and options."""
+    reader, pages = Reader(browser, address), {}
+    yield reader, pages
+    reader.close()
+
+
+@pytest.fixture
+def look(kept):
+    """`look(path)` is a page as `visit` opens it, kept open for the next test that looks at it.
+
+    Each test finds the window, the scheme, the medium and what is folded as they were; whoever
+    changes more opens a page of their own.
+    """
+    reader, pages = kept
+
+    def at(path, viewport=book.WIDE, **options):
+        key = path, tuple(options.items())
+        if key not in pages:
+            if any(path != other for other, _ in pages):
+                reader.close()
+                pages.clear()
+            pages[key] = reader.open(path, viewport=viewport, **options)
+            pages[key].evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
+        page = pages[key]
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="screen", color_scheme="light")
+        page.evaluate(
+            "document.querySelectorAll('details').forEach((d) => (d.open = unfolded.has(d)));"
+            "scrollTo(0, 0)"
         )
-
-    def _own(url):
-        return url.startswith((address, "data:", "blob:", "file:"))
-
-    def open_page(path, **options):
-        context = browser.new_context(
-            **{"viewport": book.WIDE, "reduced_motion": "reduce", **options}
-        )
-        contexts.append(context)
-        context.on("page", watch)
-        # Whatever is asked of another host gets no answer here, so no test leans on one.
-        context.route(lambda url: not _own(url), lambda route: route.abort())
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.goto(path if "://" in path else address + path)
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not wrong, "\n".join(dict.fromkeys(wrong))
+    yield at
+    reader.check()

@@ -309,6 +309,9 @@ def _chapter(soup):
         ".page-bar, .checked, .take-file, template, .headerlink, .md-tags, nav"
     ):
         added.decompose()
+    for colour in article.select("code span"):
+        colour.unwrap()
+    article.smooth()
     return {
         "words": article.get_text(" ").split(),
         "code": [code.get_text() for code in article.select(".highlight code")],

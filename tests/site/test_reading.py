@@ -12,10 +12,9 @@ FIRST_VIEW = 150_000  # bytes, gzipped
 FURTHER_VIEW = 40_000
 
 
-def settle(page):
-    """Wait until what the page wanted is there, fonts included."""
-    page.wait_for_load_state("networkidle")
-    page.evaluate("document.fonts.ready.then(() => true)")
+# Each page in turn, and all tests of a page before the next, so that they can share it.
+each_page = pytest.mark.parametrize("path", book.PAGES, scope="module")
+PHONE = {"viewport": {"width": 360, "height": 780}, "has_touch": True, "is_mobile": True}
 
 
 def open_search(page, words):
@@ -33,21 +32,21 @@ def close_search(page):
     page.wait_for_function("!document.getElementById('__search').checked")
 
 
-@pytest.mark.parametrize("path", book.PAGES)
+@each_page
 def test_no_page_asks_another_host_idle_or_used(visit, path):
     page = visit(path)  # which fails the test at its end if anything went elsewhere
-    settle(page)
+    page.wait_for_load_state("networkidle")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     open_search(page, "attention")
     page.wait_for_selector(".md-search-result__item")
     close_search(page)
     for _ in range(3):
         page.locator("[data-md-component=palette] label:not([hidden])").click()
-    for summary in page.locator("article summary:visible").all()[:3]:
+    for summary in page.locator(".md-content article summary:visible").all()[:3]:
         summary.click()
-    for button in page.locator("article button:visible").all()[:6]:
+    for button in page.locator(".md-content article button:visible").all()[:6]:
         button.click()
-    settle(page)
+    page.wait_for_load_state("networkidle")
     elsewhere = page.evaluate(
         "performance.getEntriesByType('resource').map((e) => e.name)"
         ".filter((url) => !url.startsWith(location.origin) && !/^(data|blob):/.test(url))"
@@ -87,9 +86,9 @@ def test_the_first_view_of_the_longest_chapter_is_light(visit, site, address, lo
     page = visit("404.html")
     urls = watch_requests(page)
     page.goto(address + longest)
-    settle(page)
+    page.wait_for_load_state("networkidle")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    settle(page)
+    page.wait_for_load_state("networkidle")
     # The page before left a cache; whatever the longest names counts in full.
     everything = weight(
         site,
@@ -104,7 +103,7 @@ def test_the_first_view_of_the_longest_chapter_is_light(visit, site, address, lo
 
 def test_each_further_page_is_lighter_still(visit, site, address, longest):
     page = visit(longest)
-    settle(page)
+    page.wait_for_load_state("networkidle")
     had = set(
         weight(
             site,
@@ -116,7 +115,7 @@ def test_each_further_page_is_lighter_still(visit, site, address, longest):
     for path in book.PAGES:
         urls = watch_requests(page)
         page.goto(address + path)
-        settle(page)
+        page.wait_for_load_state("networkidle")
         fresh = {
             file: size
             for file, size in weight(site, address, urls).items()
@@ -128,61 +127,49 @@ def test_each_further_page_is_lighter_still(visit, site, address, longest):
     assert heavy == {}
 
 
-@pytest.mark.parametrize("path", book.PAGES)
+@each_page
 @pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
-def test_axe_finds_nothing(visit, path, viewport):
-    """Every rule, idle, with search open and with the menu open, in both schemes.
-
-    On the body of the page the second scheme asks for contrast alone, since no other rule looks at
-    colours; and contrast is measured at one width, since no colour in the body depends on it.
-    """
-    narrow = viewport is book.NARROW
-    page = visit(path, viewport=viewport, color_scheme="light")
-    settle(page)
+def test_axe_finds_nothing(look, path, viewport):
+    """Every rule, in both schemes: idle, with search open, and the menu where it folds."""
+    page = look(path, viewport)
     page.evaluate(AXE_SCRIPT)
+    found = axe(page, "document", "idle")
+    open_search(page, "attention")
+    page.wait_for_selector(".md-search-result__item")
+    found += axe(page, "'.md-header'", "search open")
+    close_search(page)
+    if viewport is book.NARROW:
+        page.locator("label.md-header__button[for=__drawer]").click()
+        found += axe(page, "'.md-sidebar--primary'", "menu open")
+        page.locator(".md-overlay").click(position={"x": 360, "y": 400})
+    assert found == []
+
+
+def axe(page, where, when):
+    """Run all rules of axe on part of the page in both schemes; return one line a violation."""
     found = []
     for scheme, name in (("light", "default"), ("dark", "slate")):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function("(name) => document.body.dataset.mdColorScheme === name", arg=name)
-        if scheme == "light":
-            found += axe(page, "document", scheme, WITHOUT_CONTRAST if narrow else "")
-        elif not narrow:
-            found += axe(page, "document", scheme, "runOnly: ['color-contrast']")
-        open_search(page, "attention")
-        page.wait_for_selector(".md-search-result__item")
-        page.wait_for_timeout(250)  # the panel fades in
-        found += axe(page, "'.md-header'", f"{scheme}, search open")
-        close_search(page)
-        if narrow:
-            page.locator("label.md-header__button[for=__drawer]").click()
-            page.wait_for_timeout(350)  # the menu slides in
-            found += axe(page, "'.md-sidebar--primary'", f"{scheme}, menu open")
-            page.locator(".md-overlay").click(position={"x": 360, "y": 400})
-            page.wait_for_timeout(350)
-    assert found == []
+        page.wait_for_function("document.getAnimations().length === 0")  # no panel is on its way
+        violations = page.evaluate(
+            f"axe.run({where}, {{resultTypes: ['violations']}}).then((r) => r.violations.flatMap((v) =>"
+            "v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ''}`)))"
+        )
+        found += [f"{scheme}, {when}: {violation}" for violation in violations]
+    return found
 
 
-WITHOUT_CONTRAST = "rules: {'color-contrast': {enabled: false}}"
-
-
-def axe(page, where, when, rules=""):
-    """Run the rules of axe on part of the page; return one line a violation."""
-    violations = page.evaluate(
-        f"axe.run({where}, {{resultTypes: ['violations'], {rules}}}).then((r) => r.violations.flatMap((v) =>"
-        "v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ''}`)))"
+@each_page
+def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(look, path):
+    page = look(path, **PHONE)
+    page.evaluate(
+        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
     )
-    return [f"{when}: {violation}" for violation in violations]
-
-
-@pytest.mark.parametrize("path", book.PAGES)
-def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(visit, path):
-    page = visit(path, viewport={"width": 360, "height": 780}, has_touch=True, is_mobile=True)
-    settle(page)
-    page.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
     page.wait_for_timeout(100)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
     outside = page.evaluate(
-        """() => [...document.querySelectorAll('article *')].filter((element) => {
+        """() => [...document.querySelectorAll('.md-content article *')].filter((element) => {
           const box = element.getBoundingClientRect();
           if (!box.width || !box.height || box.right <= 361) return false;
           for (let up = element.parentElement; up; up = up.parentElement)
@@ -194,15 +181,16 @@ def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(visit, path):
     assert outside == []
 
 
-@pytest.mark.parametrize("path", book.PAGES)
-@pytest.mark.parametrize("width", [360, 1280])
-def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(visit, path, width):
-    page = visit(path, viewport={"width": width, "height": 800})
-    settle(page)
-    page.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
+@each_page
+@pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
+def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(look, path, window):
+    page = look(path, **window)
+    page.evaluate(
+        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
+    )
     page.wait_for_timeout(100)
     boxes = page.evaluate(
-        """() => [...document.querySelectorAll('article *')].filter((box) =>
+        """() => [...document.querySelectorAll('.md-content article *')].filter((box) =>
             /auto|scroll/.test(getComputedStyle(box).overflowX) && box.scrollWidth > box.clientWidth + 1 && box.clientWidth)
           .map((box) => ({
             html: box.outerHTML.slice(0, 120),
@@ -225,18 +213,17 @@ def with_math(site):
 
 def test_math_is_read_with_scripts_off(visit, with_math):
     page = visit(with_math, java_script_enabled=False)
-    formulas = page.locator("article math")
+    formulas = page.locator(".md-content article math")
     boxes = [formula.bounding_box() for formula in formulas.all()]
     assert all(box and box["width"] > 4 and box["height"] > 8 for box in boxes)
-    assert page.locator("article math annotation:visible").count() == 0
+    assert page.locator(".md-content article math annotation:visible").count() == 0
 
 
 def test_math_is_selectable_and_read_aloud_as_math(visit, with_math):
     page = visit(with_math)
-    settle(page)
     chosen = page.evaluate(
         """() => {
-          const formula = [...document.querySelectorAll('article math')].find((m) => m.textContent.length > 8);
+          const formula = [...document.querySelectorAll('.md-content article math')].find((m) => m.textContent.length > 8);
           getSelection().selectAllChildren(formula.querySelector('semantics > mrow'));
           return [getSelection().toString(), formula.querySelector('semantics > mrow').textContent];
         }"""
@@ -247,12 +234,14 @@ def test_math_is_selectable_and_read_aloud_as_math(visit, with_math):
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     roles = [node.get("role", {}).get("value") for node in nodes]
-    assert roles.count("MathMLMath") + roles.count("math") == page.locator("article math").count()
+    assert (
+        roles.count("MathMLMath") + roles.count("math")
+        == page.locator(".md-content article math").count()
+    )
 
 
 def test_math_is_set_in_its_own_font(visit, with_math):
     page = visit(with_math)
-    settle(page)
     loaded = page.evaluate(
         "[...document.fonts].filter((f) => f.status === 'loaded').map((f) => f.family.replaceAll('\"', ''))"
     )
@@ -262,7 +251,8 @@ def test_math_is_set_in_its_own_font(visit, with_math):
     session.send("CSS.enable")
     root = session.send("DOM.getDocument")["root"]["nodeId"]
     ids = session.send(
-        "DOM.querySelectorAll", {"nodeId": root, "selector": "article math :is(mi, mo, mn)"}
+        "DOM.querySelectorAll",
+        {"nodeId": root, "selector": ".md-content article math :is(mi, mo, mn)"},
     )["nodeIds"]
     # A glyph that the subset lacks would come from whatever the reader's system has.
     # The text's own face may stand in for a word; a system's font may not.
@@ -277,12 +267,9 @@ def test_math_is_set_in_its_own_font(visit, with_math):
     assert strangers == set()
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in book.PAGES if path.startswith(("foundations", "correctness"))]
-)
-def test_lines_of_text_have_a_length_that_reads_well(visit, path):
-    page = visit(path)
-    settle(page)
+@each_page
+def test_lines_of_text_have_a_length_that_reads_well(look, path):
+    page = look(path)
     lengths = page.evaluate(
         """() => [...document.querySelectorAll('.md-content__inner > p')].flatMap((p) => {
           const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT), lines = new Map(), range = new Range();
@@ -300,10 +287,9 @@ def test_lines_of_text_have_a_length_that_reads_well(visit, path):
         assert 60 <= sorted(lengths)[len(lengths) // 2] <= 75
 
 
-@pytest.mark.parametrize("path", book.PAGES)
-def test_paper_gets_a_clean_chapter(visit, path):
-    page = visit(path)
-    settle(page)
+@each_page
+def test_paper_gets_a_clean_chapter(look, path):
+    page = look(path)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     for gone in (
@@ -316,18 +302,20 @@ def test_paper_gets_a_clean_chapter(visit, path):
         ".headerlink",
     ):
         assert page.locator(f"{gone}:visible").count() == 0, gone
-    assert page.locator("article h1:visible").count() == 1
+    assert page.locator(".md-content article h1:visible").count() == 1
     solutions = page.locator(
-        "article > details.success, article :not(.book-solutions) details.success"
+        ".md-content article > details.success, .md-content article :not(.book-solutions) details.success"
     ).count()
     listed = page.locator(".book-solutions > h3:visible").count()
     assert listed == solutions
-    assert page.locator("article details.success > :not(summary):visible").count() == 0
+    assert page.locator(".md-content article details.success > :not(summary):visible").count() == 0
     if solutions:
-        last = page.evaluate("document.querySelector('article').lastElementChild.className")
+        last = page.evaluate(
+            "document.querySelector('.md-content article').lastElementChild.className"
+        )
         assert last == "book-solutions"
     cut = page.evaluate(
-        """() => [...document.querySelectorAll('article pre > *')].filter((box) =>
+        """() => [...document.querySelectorAll('.md-content article pre > *')].filter((box) =>
             box.clientWidth && box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.slice(0, 60))"""
     )
     assert cut == []
@@ -342,9 +330,8 @@ def test_printing_itself_lists_the_solutions(visit, site):
         if 'class="success"' in (site / path).read_text(encoding="utf-8")
     )
     page = visit(path)
-    settle(page)
     page.evaluate(
-        "addEventListener('afterprint', () => {}); new MutationObserver((all) => { for (const m of all) for (const n of m.addedNodes) if (n.className === 'book-solutions') window.listed = n.textContent }).observe(document.querySelector('article'), {childList: true})"
+        "addEventListener('afterprint', () => {}); new MutationObserver((all) => { for (const m of all) for (const n of m.addedNodes) if (n.className === 'book-solutions') window.listed = n.textContent }).observe(document.querySelector('.md-content article'), {childList: true})"
     )
     assert len(page.pdf()) > 10_000
     assert "Solution 1" in page.evaluate("window.listed ?? ''")

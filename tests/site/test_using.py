@@ -10,7 +10,7 @@ import pytest
 
 from literate import compare, export, page
 from tests.site import book
-from tests.site.test_reading import open_search, settle
+from tests.site.test_reading import each_page, open_search
 
 RUNNING = [
     source
@@ -113,10 +113,11 @@ def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
     shown = visit(
         source.removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
     )
-    settle(shown)
-    shown.evaluate("document.querySelectorAll('article details').forEach((d) => (d.open = true))")
+    shown.evaluate(
+        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
+    )
     copied = []
-    for block in shown.locator("article [data-copy=above]").all():
+    for block in shown.locator(".md-content article [data-copy=above]").all():
         copied.append(block.evaluate(CLICK_AND_READ))
     assert copied == export.programs(program)
     assert len(copied) == len(program.blocks)
@@ -140,19 +141,17 @@ def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(visit):
     shown = visit(
         RUNNING[0].removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
     )
-    settle(shown)
-    button = shown.locator("article [data-copy=copy]").first
+    button = shown.locator(".md-content article [data-copy=copy]").first
     button.focus()
     shown.keyboard.press("Enter")
     shown.wait_for_function("document.getElementById('book-status')?.textContent === 'Copied'")
-    code = shown.locator("article .highlight pre > code").first
+    code = shown.locator(".md-content article .highlight pre > code").first
     assert shown.evaluate("navigator.clipboard.readText()") == code.text_content()
     assert button.evaluate("(element) => element === document.activeElement")
 
 
 def test_search_finds_a_word_and_leads_to_it(visit):
     shown = visit("index.html")
-    settle(shown)
     open_search(shown, "softmax")
     first = shown.locator(".md-search-result__item a").first
     first.wait_for()
@@ -165,11 +164,11 @@ def features(shown):
     """What must be there once on a page, however one came to it."""
     return shown.evaluate(
         """() => ({
-          title: document.querySelector('article h1').firstChild.textContent,
-          copy: document.querySelectorAll('article [data-copy=copy]').length,
-          above: document.querySelectorAll('article [data-copy=above]').length,
-          blocks: document.querySelectorAll('article .highlight pre > code').length,
-          formulas: document.querySelectorAll('article math').length,
+          title: document.querySelector('.md-content article h1').firstChild.textContent,
+          copy: document.querySelectorAll('.md-content article [data-copy=copy]').length,
+          above: document.querySelectorAll('.md-content article [data-copy=above]').length,
+          blocks: document.querySelectorAll('.md-content article .highlight pre > code').length,
+          formulas: document.querySelectorAll('.md-content article math').length,
           alive: [...document.querySelectorAll('attention-explorable')].filter((e) => e.matches(':defined') && e.querySelector('input, button')).length,
           explorables: document.querySelectorAll('attention-explorable').length,
           named: document.querySelector('.md-search').getAttribute('aria-label'),
@@ -181,25 +180,24 @@ def features(shown):
 def test_every_feature_survives_going_forward_and_back(visit, address):
     order = [path for path in book.PAGES if not path.startswith("labs/")]
     alone = {}
+    shown = visit("index.html")
     for path in order:
-        shown = visit(path)
-        settle(shown)
+        shown.goto(address + path)
         alone[path] = features(shown)
         assert alone[path]["copy"] == alone[path]["blocks"]
         assert alone[path]["alive"] == alone[path]["explorables"]
-        shown.context.close()
-    shown = visit("index.html")
-    settle(shown)
+    shown.goto(address + order[0])
+    shown.wait_for_load_state("networkidle")  # the sitemap, without which no navigation is instant
     shown.evaluate("window.notReloaded = true")
 
     def arrive(path):
         shown.wait_for_url(address + path)
-        shown.wait_for_function(
-            "(title) => document.querySelector('article h1').firstChild.textContent === title",
-            arg=alone[path]["title"],
-        )
-        settle(shown)
-        assert features(shown) == alone[path], path
+        seen = None
+        for _ in range(100):  # a new page is filled in steps
+            if (seen := features(shown)) == alone[path]:
+                return
+            shown.wait_for_timeout(50)
+        assert seen == alone[path], path
 
     for path in order[1:]:
         shown.evaluate(
@@ -207,11 +205,11 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
             address + path,
         )
         arrive(path)
-    for path in reversed(order[1:-1]):
+    for path in reversed(order[:-1]):
         shown.go_back()
         arrive(path)
     shown.go_forward()
-    arrive(order[2])
+    arrive(order[1])
     assert shown.evaluate("window.notReloaded === true"), (
         "a page was loaded anew: navigation was not instant"
     )
@@ -219,7 +217,6 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
 
 def test_the_palette_stays_as_chosen(visit, address):
     shown = visit("index.html", color_scheme="light")
-    settle(shown)
     assert shown.evaluate("document.body.dataset.mdColorScheme") == "default"
     for _ in range(2):  # from the system's, to light, to dark
         shown.locator("[data-md-component=palette] label:not([hidden])").click()
@@ -243,24 +240,23 @@ def test_the_offline_copy_is_the_whole_site(site, unzipped):
     assert files - offline == {(site / "attention-executed.zip").relative_to(site)}
 
 
-@pytest.mark.parametrize("path", book.PAGES)
-def test_a_page_works_from_a_disk(visit, unzipped, address, path):
-    served = visit(path)
-    settle(served)
+@each_page
+def test_a_page_works_from_a_disk(look, visit, unzipped, path):
+    served = look(path)
     shown = visit((unzipped / path).as_uri(), permissions=["clipboard-read", "clipboard-write"])
-    settle(shown)
     assert features(shown) == features(served)
     assert shown.evaluate(
         "[...document.fonts].some((f) => f.family.includes('Book') && f.status === 'loaded')"
     )
     if features(shown)["above"]:
-        shown.locator("article [data-copy=above]").first.evaluate("(button) => button.click()")
+        shown.locator(".md-content article [data-copy=above]").first.evaluate(
+            "(button) => button.click()"
+        )
         shown.wait_for_selector("[data-copy=above][data-done]", state="attached")
 
 
 def test_search_works_from_a_disk(visit, unzipped):
     shown = visit((unzipped / "index.html").as_uri())
-    settle(shown)
     open_search(shown, "softmax")
     result = shown.locator(".md-search-result__item a").first
     result.wait_for()
