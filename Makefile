@@ -1,14 +1,14 @@
-# serve · test · update · build; each makes .venv first, and a second run installs nothing.
+# serve · test · test-site · update · build; each makes .venv first, and a second run installs nothing.
 PYTHON ?= python3
 BIN := .venv/bin
 ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test update build labs bench mutants screenshots lint format clean
+.PHONY: help serve test test-site update build labs bench mutants screenshots lint format clean
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -19,8 +19,12 @@ serve: .venv/installed ## serve the book and reload it on each save
 	@echo "Serving the book at http://$(ADDRESS)/"
 	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
 
-test: .venv/installed ## run every test; make test ARGS="-k averaging" runs some
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+test: .venv/installed ## test the pages, checker, snippets and labs; ARGS="-k averaging" runs some
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not site" $(ARGS)
+	@$(BIN)/python -m tests.site.book
+
+test-site: .venv/installed ## build the site and test it in a browser
+	$(BIN)/python -m pytest -n $(WORKERS) tests/site $(ARGS)
 
 update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)

@@ -124,7 +124,12 @@ def test_a_page_is_main_with_its_own_name_and_folder(play, book):
 
 
 def test_files_that_a_page_writes_stay_in_a_folder_of_its_own(play, book):
-    results = play(code("open('a.txt', 'w').write('a')", "print(open('a.txt').read())"))
+    results = play(
+        code(
+            "import pathlib; pathlib.Path('a.txt').write_text('a')",
+            "print(pathlib.Path('a.txt').read_text())",
+        )
+    )
     assert results[1].printed == "a\n"
     assert not list(book.root.rglob("a.txt"))
 
@@ -411,7 +416,8 @@ def test_a_block_may_delete_the_folder_it_stands_in(play, book):
 
 
 def test_warnings_do_not_stop_a_page(play):
-    (result,) = play(code("import warnings\nwarnings.warn('old')\nprint(1)"))
+    with pytest.warns(UserWarning, match="old"):
+        (result,) = play(code("import warnings\nwarnings.warn('old')\nprint(1)"))
     assert result.printed == "1\n"
 
 

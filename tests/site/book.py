@@ -30,12 +30,14 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # No other host has an address here, so no test leans on one.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     # A window that nobody sees would load two pages of its own for the address bar: half the cost.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 ]
 NO_BROWSER = (
-    "no Chromium here: `playwright install chromium` or `apt-get install chromium` brings one; "
-    "the site's tests in a browser did not run"
+    "There is no Chromium here, so the site's tests in a browser cannot run; "
+    "`playwright install chromium` or `apt-get install chromium` brings one."
 )
 
 
@@ -105,3 +107,14 @@ def chromium_path(playwright) -> str | None:
     own = playwright.chromium.executable_path
     names = ("chromium", "chromium-browser", "google-chrome")
     return own if os.path.exists(own) else next(filter(None, map(shutil.which, names)), None)
+
+
+if __name__ == "__main__":  # the last word of `make test`
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        here = chromium_path(started)
+    print(
+        "Skipped: the tests of the site. "
+        + (f"`make test-site` runs them in {here}." if here else NO_BROWSER)
+    )
