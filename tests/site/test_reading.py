@@ -41,10 +41,9 @@ def test_no_page_asks_another_host_idle_or_used(visit, path):
     close_search(page)
     for _ in range(3):
         page.locator("[data-md-component=palette] label:not([hidden])").click()
-    for summary in page.locator(".md-content article summary:visible").all()[:3]:
-        summary.click()
-    for button in page.locator(".md-content article button:visible").all()[:6]:
-        button.click()
+    page.evaluate(
+        "document.querySelectorAll('.md-content article :is(summary, button)').forEach((b) => b.click())"
+    )
     page.wait_for_load_state("networkidle")
     elsewhere = page.evaluate(
         "performance.getEntriesByType('resource').map((e) => e.name)"
