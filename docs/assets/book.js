@@ -81,6 +81,7 @@
         bar.append(button("above", "Copy with everything above", () => program));
       }
       block.append(bar);
+      code.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
 

@@ -200,6 +200,25 @@ def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(look, path, w
     assert [box["html"] for box in boxes if not box["named"]] == []
 
 
+@each_page
+@pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
+def test_no_code_lies_under_its_buttons(look, path, window):
+    covered = look(path, **window).evaluate(
+        """() => [...document.querySelectorAll('.md-content .highlight')].flatMap((block) => {
+          const code = block.querySelector('pre > code'), bar = block.querySelector('.book-copy').getBoundingClientRect();
+          const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), range = new Range(), under = [];
+          for (let node; (node = walker.nextNode()); ) {
+            range.selectNodeContents(node);
+            for (const text of range.getClientRects())
+              if (text.right > bar.left + 1 && text.left < bar.right && text.bottom > bar.top && text.top < bar.bottom && node.data.trim())
+                under.push(node.data);
+          }
+          return under;
+        })"""
+    )
+    assert covered == []
+
+
 @pytest.fixture(scope="module")
 def with_math(site):
     """The page with the most formulas."""
