@@ -103,7 +103,8 @@ def on_post_build(config):
         if program.blocks:
             notebook = export.notebook(program, config.site_url)
             (site / _beside(page, ".ipynb")).write_text(notebook, encoding="utf-8")
-            (site / _beside(page, ".py")).write_text(export.script(program), encoding="utf-8")
+            script = export.script(program, config.site_url)
+            (site / _beside(page, ".py")).write_text(script, encoding="utf-8")
         about = page.meta.get("description", "")
         lines.append(f"- [{page.title}]({config.site_url}{_beside(page, '.md')}): {about}")
         whole.append(f"<!-- {config.site_url}{page.url} -->\n\n{text.strip()}\n")

@@ -138,7 +138,11 @@ def test_a_page_is_there_to_take_away(site, source):
         nbformat.validate(notebook)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert len(code) == len(program.blocks)
-        compile(beside(".py").read_text(encoding="utf-8"), source, "exec")
+        script = beside(".py").read_text(encoding="utf-8")
+        compile(script, source, "exec")
+        # Taken away, a file has no neighbours: what it links to it names in full.
+        for text in (script, *(cell.source for cell in notebook.cells if cell not in code)):
+            assert re.findall(r"\]\((?!https?:|#)[^)\s]+\)", text) == []
     links = {
         link.get("href")
         for link in soup_of(site, beside(".html").relative_to(site).as_posix()).select(
