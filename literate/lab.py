@@ -111,8 +111,11 @@ def _shown(shown: Tag) -> str:
             )
     for svg in shown.select("svg:not([role])"):
         svg["role"] = "img"
-    for table in shown.select("table.lab-table"):
-        table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
+    for box in shown.select("div[style*=overflow]"):
+        box.unwrap()
+    for wide, box in (("table.lab-table", "book-scroll"), (".lab-figure > svg", "book-drawing")):
+        for found in shown.select(wide):
+            found.wrap(BeautifulSoup().new_tag("div", attrs={"class": box}))
     return shown.decode_contents().strip()
 
 

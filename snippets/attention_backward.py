@@ -58,8 +58,6 @@ def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor | None, scal
 
 
 # --8<-- [end:weights]
-
-
 # --8<-- [start:backward]
 class Attention(torch.autograd.Function):
     """Attention as one operation of autograd; call it through `attention`."""
@@ -101,8 +99,6 @@ class Attention(torch.autograd.Function):
 
 
 # --8<-- [end:backward]
-
-
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
     """Raise ValueError unless the tensors are floating point and their sizes fit together."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):

@@ -91,6 +91,7 @@
     [".md-content pre > code", "Code"],
     [".md-content :is(.math, .math-long)", "Formula"],
     [".md-content :is(.md-typeset__scrollwrap, .book-scroll)", "Table"],
+    [".md-content .book-drawing", "Drawing"],
   ];
 
   function nameScrollers() {
