@@ -245,6 +245,8 @@ def _key(cells: list[str], values: list[float], low_text: str, high_text: str) -
         parts = [f'{low_text} <i class="bar both"></i> {high_text}']
     elif values and min(values) < 0:
         parts = [f'{low_text} <i class="bar n"></i> 0']
+    elif number(low_text) == number(high_text):
+        parts = [low_text]  # one shade
     else:
         parts = [f'{low_text} <i class="bar"></i> {high_text}']
     hatched = dict.fromkeys(cell.replace("-0", "0") for cell in _hidden(cells))

@@ -23,6 +23,8 @@ DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
 SAME_AS = {"aligned": "align*", "gathered": "align*"}
 # Characters after which a formula in a sentence may be wider than a phone; it then scrolls there.
 LONG = 20
+# What the converter takes for operators, with room on both sides, and is none.
+LETTERS = "∞∂…"
 UNKNOWN = re.compile(r"\\[A-Za-z]+|[&\\]")
 
 
@@ -54,6 +56,7 @@ def mathml(tex: str, *, display: bool = False) -> str:
         raise MathError(f"cannot draw the formula ${tex}$: {reason}") from error
     _refuse_leftovers(root, tex)
     _join_words(root)
+    _give_room(root)
     _align_columns(root)
     return _serialize(_annotated(root, tex))
 
@@ -78,9 +81,32 @@ def _join_words(root: ElementTree.Element) -> None:
             word.text = "".join(letter.text or "" for letter in letters)
             parent[:] = [word]
         for child in parent:
-            if child.tag == f"{{{MATHML}}}mo" and re.fullmatch(r"[A-Za-z]{2,}", child.text or ""):
+            named = re.fullmatch(rf"[A-Za-z]{{2,}}|[{LETTERS}]", child.text or "")
+            if child.tag == f"{{{MATHML}}}mo" and named:
                 child.tag = f"{{{MATHML}}}mi"
                 child.attrib.clear()
+
+
+def _give_room(root: ElementTree.Element) -> None:
+    """Put a thin space between a function's name and a letter beside it, as LaTeX does."""
+    for row in list(root.iter()):
+        if row.tag != f"{{{MATHML}}}mrow" and row is not root:
+            continue
+        for left, right in reversed(list(enumerate(zip(row, row[1:], strict=False), 1))):
+            names = [_is_name(element) for element in right]
+            others = [element for element, name in zip(right, names, strict=True) if not name]
+            if any(names) and not any(_text(element)[:1] in "()[],|‖" or element.tag.endswith("mo") for element in others):
+                row.insert(left, ElementTree.Element(f"{{{MATHML}}}mspace", {"width": "0.167em"}))
+
+
+def _is_name(element: ElementTree.Element) -> bool:
+    """Say whether an element is a function's name, with an index or without."""
+    base = element[0] if element.tag.endswith(("msub", "msup", "munder")) else element
+    return base.tag.endswith("mi") and len(base.text or "") > 1
+
+
+def _text(element: ElementTree.Element) -> str:
+    return "".join(element.itertext()).strip()
 
 
 def _align_columns(root: ElementTree.Element) -> None:

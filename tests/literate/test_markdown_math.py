@@ -60,6 +60,27 @@ def test_a_function_name_is_one_word(tex):
     assert "<mi>softmax</mi>" in mathml(tex)
 
 
+@pytest.mark.parametrize(
+    ("tex", "spaces"),
+    [
+        (r"w_j \max_j x_j", 2),
+        (r"\cos\theta", 1),
+        (r"\operatorname{softmax}(x)", 0),
+        (r"a = \max(x)", 0),
+        (r"d_{\mathrm{model}}", 0),
+        (r"w \, \log x", 2),
+    ],
+)
+def test_a_function_name_keeps_a_distance_from_letters_alone(tex, spaces):
+    assert mathml(tex).count("<mspace") == spaces
+
+
+@pytest.mark.parametrize("tex", [r"-\infty", r"\partial x", r"x_1, \dots, x_n"])
+def test_a_symbol_is_no_operator(tex):
+    operators = BeautifulSoup(mathml(tex), "html.parser").select("mo")
+    assert {sign.get_text() for sign in operators} <= {"−", ","}
+
+
 def test_aligned_equations_keep_their_columns():
     rows = BeautifulSoup(
         mathml(r"\begin{aligned}a&=b\\c&=d\end{aligned}", display=True), "html.parser"
