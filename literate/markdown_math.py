@@ -8,6 +8,7 @@ that cannot be drawn completely stops the build with a `MathError` that names it
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
@@ -25,6 +26,7 @@ SAME_AS = {"aligned": "align*", "gathered": "align*"}
 LONG = 20
 # What the converter takes for operators, with room on both sides, and is none.
 LETTERS = "∞∂…"
+AFTER_WHICH_ONE_ADDS = (")", "]", "|", "‖", "⊤")
 UNKNOWN = re.compile(r"\\[A-Za-z]+|[&\\]")
 
 
@@ -57,6 +59,7 @@ def mathml(tex: str, *, display: bool = False) -> str:
     _refuse_leftovers(root, tex)
     _join_words(root)
     _give_room(root)
+    _bind_signs(root)
     _align_columns(root)
     return _serialize(_annotated(root, tex))
 
@@ -89,14 +92,21 @@ def _join_words(root: ElementTree.Element) -> None:
 
 def _give_room(root: ElementTree.Element) -> None:
     """Put a thin space between a function's name and a letter beside it, as LaTeX does."""
-    for row in list(root.iter()):
-        if row.tag != f"{{{MATHML}}}mrow" and row is not root:
-            continue
-        for left, right in reversed(list(enumerate(zip(row, row[1:], strict=False), 1))):
-            names = [_is_name(element) for element in right]
-            others = [element for element, name in zip(right, names, strict=True) if not name]
-            if any(names) and not any(_text(element)[:1] in "()[],|‖" or element.tag.endswith("mo") for element in others):
-                row.insert(left, ElementTree.Element(f"{{{MATHML}}}mspace", {"width": "0.167em"}))
+    rows = [root, *root.iter(f"{{{MATHML}}}mrow")]
+    for row in rows:
+        for place, pair in reversed(list(enumerate(pairwise(row), 1))):
+            others = [element for element in pair if not _is_name(element)]
+            if len(others) < 2 and all(_text(element)[:1].isalnum() for element in others):
+                row.insert(place, ElementTree.Element(f"{{{MATHML}}}mspace", {"width": "0.167em"}))
+
+
+def _bind_signs(root: ElementTree.Element) -> None:
+    """Set a sign after another operator close to what it belongs to, as in = -1."""
+    for row in root.iter():
+        for before, sign in pairwise(row):
+            both = before.tag == sign.tag == f"{{{MATHML}}}mo"
+            if both and sign.text in ("−", "+", "±") and before.text not in AFTER_WHICH_ONE_ADDS:
+                sign.set("form", "prefix")
 
 
 def _is_name(element: ElementTree.Element) -> bool:

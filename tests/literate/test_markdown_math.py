@@ -75,6 +75,13 @@ def test_a_function_name_keeps_a_distance_from_letters_alone(tex, spaces):
     assert mathml(tex).count("<mspace") == spaces
 
 
+@pytest.mark.parametrize(
+    ("tex", "bound"), [("S = -1", 1), ("a - 1", 0), ("(a) - 1", 0), ("-1", 0), (r"x \ge -c", 1)]
+)
+def test_a_sign_is_bound_to_what_follows_it(tex, bound):
+    assert mathml(tex).count('form="prefix">−') == bound
+
+
 @pytest.mark.parametrize("tex", [r"-\infty", r"\partial x", r"x_1, \dots, x_n"])
 def test_a_symbol_is_no_operator(tex):
     operators = BeautifulSoup(mathml(tex), "html.parser").select("mo")
