@@ -1,11 +1,11 @@
-# serve · test · test-site · update · build; each makes .venv first, and a second run installs nothing.
+# serve · test · test-site · test-labs · update · build; each makes .venv first, and a second run installs nothing.
 PYTHON ?= python3
 BIN := .venv/bin
 ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site update build labs bench mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs update build labs bench mutants screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,12 +19,15 @@ serve: .venv/installed ## serve the book and reload it on each save
 	@echo "Serving the book at http://$(ADDRESS)/"
 	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
 
-test: .venv/installed ## test the pages, checker, snippets and labs; ARGS="-k averaging" runs some
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not site" $(ARGS)
+test: .venv/installed ## test the pages, the checker and the snippets; ARGS="-k averaging" runs some
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not site and not lab" $(ARGS)
 	@$(BIN)/python -m tests.site.book
 
 test-site: .venv/installed ## build the site and test it in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) tests/site $(ARGS)
+
+test-labs: .venv/installed ## execute the labs at a reduced size
+	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests/labs $(ARGS)
 
 update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)

@@ -41,6 +41,7 @@ def test_the_five_labs_are_there():
     assert tuple(labs.names()) == NAMES
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("name", NAMES)
 def test_lab_runs_from_a_clean_kernel_at_a_reduced_size(name):
     executed = labs.execute(labs.FOLDER / f"{name}.ipynb", reduced=True)

@@ -36,7 +36,9 @@ def main():
             page.wait_for_timeout(500)  # the scroll and the fonts settle
             picture = TARGET / f"chapter-{scheme}.png"
             page.screenshot(path=picture)
-            Image.open(picture).quantize(256, method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
+            Image.open(picture).quantize(256, method=Image.Quantize.FASTOCTREE).save(
+                picture, optimize=True
+            )
             print(picture.relative_to(book.ROOT), f"{picture.stat().st_size / 1024:.0f} KB")
         server.shutdown()
 
