@@ -27,6 +27,7 @@ def output_figure(text: str, options: dict[str, str]) -> str:
     if "caption" in options:
         caption += f" {escape(options['caption'], quote=False)}"
     if "varies" in options:
+        caption += "." if "caption" in options else ""
         caption += (
             f" <small>Differs between platforms: {escape(options['varies'], quote=False)}.</small>"
         )

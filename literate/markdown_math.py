@@ -18,14 +18,14 @@ from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
 
 MATHML = "http://www.w3.org/1998/Math/MathML"
-INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^$\\])+?)(?<!\s)\$(?![\d$])"
+INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^$\\])+?)(?<!\s)\$(?![\d$])([,.;:!?)]*)"
 DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
 # Environments that the converter knows under another name.
 SAME_AS = {"aligned": "align*", "gathered": "align*"}
 # Characters after which a formula in a sentence may be wider than a phone; it then scrolls there.
 LONG = 20
 # What the converter takes for operators, with room on both sides, and is none.
-LETTERS = "∞∂…"
+LETTERS = "∞∂…⊤"
 AFTER_WHICH_ONE_ADDS = (")", "]", "|", "‖", "⊤")
 UNKNOWN = re.compile(r"\\[A-Za-z]+|[&\\]")
 
@@ -151,9 +151,12 @@ def _serialize(root: ElementTree.Element) -> str:
 
 class _Inline(InlineProcessor):
     def handleMatch(self, match, data):  # noqa: N802 (Python-Markdown's name)
-        formula = mathml(match[1])
+        formula, after = mathml(match[1]), match[2]
+        # No line begins with the comma after a formula.
         if len(re.sub(r"<annotation.*|<[^>]+>", "", formula)) > LONG:
-            formula = f'<span class="math-long">{formula}</span>'
+            formula = f'<span class="math-long">{formula}{after}</span>'
+        elif after:
+            formula = f'<span class="math-word">{formula}{after}</span>'
         return self.md.htmlStash.store(formula), match.start(0), match.end(0)
 
 

@@ -195,7 +195,8 @@ def _deltas(programs: list[str]) -> list[dict[str, int | str]]:
 def _first_sentence(html: str) -> str:
     """Return the first sentence of the first paragraph, which asks the chapter's question."""
     paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
-    text = re.sub(r"<annotation.*?</annotation>|<[^>]+>", "", paragraph[1]) if paragraph else ""
+    said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
+    text = re.sub(r"<annotation.*?</annotation>|<[^>]+>", "", said)
     text = " ".join(unescape(text).split())
     return re.split(r"(?<=[.?])\s", text)[0]
 

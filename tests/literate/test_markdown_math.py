@@ -19,6 +19,12 @@ def test_a_formula_carries_its_latex():
     assert soup.p.get_text().startswith("The scores are q")
 
 
+def test_punctuation_stays_with_the_formula_before_it():
+    soup = convert("With $x$, or ($y$), and $z$ too.")
+    assert [word.get_text()[-1] for word in soup.select(".math-word")] == [",", ","]
+    assert soup.p.get_text().count("(") == soup.p.get_text().count(")") == 1
+
+
 def test_a_displayed_formula_stands_in_a_box_of_its_own():
     soup = convert("Before.\n\n$$\n\\frac{1}{2}\n$$\n\nAfter.")
     assert soup.select_one("div.math > math[display=block] mfrac")
