@@ -27,7 +27,7 @@ ARCHIVE = "attention-executed"
 # The pages of the build under way, in reading order; `on_nav` fills it.
 _pages: list = []
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
-# Names, operators and brackets have the colour of the code around them: three in four of a page's
+# Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
