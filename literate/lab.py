@@ -111,8 +111,8 @@ def _shown(shown: Tag) -> str:
             )
     for svg in shown.select("svg:not([role])"):
         svg["role"] = "img"
-    for box in shown.select("div[style*=overflow]"):
-        box.unwrap()
+    for own in shown.select("div[style*=overflow]"):
+        own.unwrap()
     for wide, box in (("table.lab-table", "book-scroll"), (".lab-figure > svg", "book-drawing")):
         for found in shown.select(wide):
             found.wrap(BeautifulSoup().new_tag("div", attrs={"class": box}))

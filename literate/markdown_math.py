@@ -26,7 +26,7 @@ SAME_AS = {"aligned": "align*", "gathered": "align*"}
 LONG = 20
 # What the converter takes for operators, with room on both sides, and is none.
 LETTERS = "∞∂…⊤"
-AFTER_WHICH_ONE_ADDS = (")", "]", "|", "‖", "⊤")
+CLOSING = (")", "]", "|", "‖")  # a sign after one of these adds or subtracts
 UNKNOWN = re.compile(r"\\[A-Za-z]+|[&\\]")
 
 
@@ -92,8 +92,7 @@ def _join_words(root: ElementTree.Element) -> None:
 
 def _give_room(root: ElementTree.Element) -> None:
     """Put a thin space between a function's name and a letter beside it, as LaTeX does."""
-    rows = [root, *root.iter(f"{{{MATHML}}}mrow")]
-    for row in rows:
+    for row in root.iter(f"{{{MATHML}}}mrow"):
         for place, pair in reversed(list(enumerate(pairwise(row), 1))):
             others = [element for element in pair if not _is_name(element)]
             if len(others) < 2 and all(_text(element)[:1].isalnum() for element in others):
@@ -105,7 +104,7 @@ def _bind_signs(root: ElementTree.Element) -> None:
     for row in root.iter():
         for before, sign in pairwise(row):
             both = before.tag == sign.tag == f"{{{MATHML}}}mo"
-            if both and sign.text in ("−", "+", "±") and before.text not in AFTER_WHICH_ONE_ADDS:
+            if both and sign.text in ("−", "+", "±") and before.text not in CLOSING:
                 sign.set("form", "prefix")
 
 
