@@ -1,5 +1,6 @@
 """What the tests of the site share: where its pages are, and how to look into them."""
 
+import contextlib
 import functools
 import gzip
 import http.server
@@ -8,15 +9,16 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+from literate import page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-CHAPTERS = sorted(
-    path.relative_to(DOCS).as_posix()
-    for path in DOCS.rglob("*.md")
-    if not path.name.startswith(".") and "assets" not in path.parts
-)
+CHAPTERS = [
+    path.relative_to(DOCS).as_posix() for path in page.pages(ROOT) if path.is_relative_to(DOCS)
+]
 LABS = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("labs/*.ipynb"))
 PAGES = [source.rpartition(".")[0] + ".html" for source in [*CHAPTERS, *LABS]]
 
@@ -95,11 +97,16 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def server_for(folder: Path) -> http.server.ThreadingHTTPServer:
-    """A loopback server for `folder`, not yet started."""
-    return http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))
-    )
+@contextlib.contextmanager
+def served(folder: Path):
+    """Serve `folder`, which may be filled later, on loopback; give its address, with the slash."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
 
 
 def chromium_path(playwright) -> str | None:

@@ -4,7 +4,6 @@
 """
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -55,13 +54,8 @@ def site(built) -> Path:
 @pytest.fixture(scope="session")
 def address(site):
     """Address of the served site, with the final slash."""
-    server = book.server_for(site)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with book.served(site) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Take the pictures of the README anew: `make screenshots`."""
 
 import tempfile
-import threading
 from pathlib import Path
 
 from PIL import Image
@@ -17,18 +16,19 @@ SCHEMES = ("light", "dark")
 def main():
     """Build the site, and photograph one section of a chapter in both schemes."""
     TARGET.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
-        site = Path(folder) / "site"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        book.served(site := Path(folder) / "site") as address,
+        sync_playwright() as started,
+    ):
         result = book.build(site)
         if result.returncode:
             raise SystemExit(result.stderr)
-        server = book.server_for(site)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         path = book.chromium_path(started) or ""
         browser = started.chromium.launch(executable_path=path or None, args=book.FLAGS)
         for scheme in SCHEMES:
             page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme=scheme)
-            page.goto(f"http://127.0.0.1:{server.server_port}/{PAGE}")
+            page.goto(address + PAGE)
             page.wait_for_load_state("networkidle")
             page.locator(SECTION).scroll_into_view_if_needed()
             page.evaluate("id => document.querySelector(id).scrollIntoView()", SECTION)
@@ -40,7 +40,6 @@ def main():
                 picture, optimize=True
             )
             print(picture.relative_to(book.ROOT), f"{picture.stat().st_size / 1024:.0f} KB")
-        server.shutdown()
 
 
 if __name__ == "__main__":

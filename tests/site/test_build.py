@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import html5lib
@@ -104,9 +106,6 @@ def test_styles_load_only_from_the_site(site):
 
 def test_trimmed_styles_keep_every_class_that_pages_show(site):
     """The theme's styles are trimmed to what pages use; no class in use may lose its rules."""
-    from importlib.util import find_spec
-    from pathlib import Path
-
     stock = Path(find_spec("material").origin).parent / "templates/assets/stylesheets"
     kept = "".join(
         file.read_text(encoding="utf-8") for file in site.glob("assets/stylesheets/*.css")

@@ -8,7 +8,6 @@ into a small site of their own, with the book's theme.
 import itertools
 import math
 import re
-import threading
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ import torch
 from literate import explorable, page
 from tests.literate import by_torch
 from tests.site import book
+from tests.site.test_reading import axe
 
 SIX = "[[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]]"
 OWN = {
@@ -143,20 +143,14 @@ def address(tmp_path_factory):
         )
     )
     (project / "docs/index.md").write_text(f"{index}\n", encoding="utf-8")
-    server = book.server_for(project / "site")
-    address = f"http://127.0.0.1:{server.server_port}/"
     settings = (project / "mkdocs.yml").read_text(encoding="utf-8")
     settings = re.sub(r"^nav:\n(?:[ #].*\n|\n)*", "", settings, flags=re.MULTILINE)
-    settings = re.sub(r"^site_url: .*$", f"site_url: {address}", settings, flags=re.MULTILINE)
-    (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    result = book.build(project / "site", project)
-    assert result.returncode == 0, result.stdout + result.stderr
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield address
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with book.served(project / "site") as address:
+        settings = re.sub(r"^site_url: .*$", f"site_url: {address}", settings, flags=re.MULTILINE)
+        (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
+        result = book.build(project / "site", project)
+        assert result.returncode == 0, result.stdout + result.stderr
+        yield address
 
 
 # --------------------------------------------------------------------------------- the explorable
@@ -606,15 +600,12 @@ def test_figures_survive_instant_navigation_forward_and_back(visit):
     assert shown.locator(".attention [aria-current]").inner_text() == "Scaled"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW])
-def test_axe_finds_nothing_in_any_figure(visit, scheme, viewport):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+def test_axe_finds_nothing_in_any_figure(visit, viewport):
     for name in ("index.html", "fence-5.html"):
-        shown = visit(name, color_scheme=scheme, viewport=viewport)
+        shown = visit(name, viewport=viewport)
         for details in shown.locator(".output summary, .attention summary").all():
             details.click()
         for step in (2, 4):
             shown.locator(".stepper li button").nth(step).click()
-            found = axe.run(shown, context="figure", options={"resultTypes": ["violations"]})
-            assert found.violations_count == 0, found.generate_report()
+            assert axe(shown, "'figure'", f"{name}, step {step}") == []

@@ -27,6 +27,14 @@ def open_search(page, words):
     page.locator(".md-search__input").press(words[-1])  # search answers to keys
 
 
+def unfold(page):
+    """Open all that is folded, solutions above all."""
+    page.evaluate(
+        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
+    )
+    page.wait_for_timeout(100)
+
+
 def close_search(page):
     page.keyboard.press("Escape")
     page.wait_for_function("!document.getElementById('__search').checked")
@@ -130,7 +138,6 @@ def test_each_further_page_is_lighter_still(visit, site, address, longest):
 def test_axe_finds_nothing(look, path, viewport):
     """Every rule, in both schemes: idle, with search open, and the menu where it folds."""
     page = look(path, viewport)
-    page.evaluate(AXE_SCRIPT)
     found = axe(page, "document", "idle")
     open_search(page, "attention")
     page.wait_for_selector(".md-search-result__item")
@@ -145,6 +152,8 @@ def test_axe_finds_nothing(look, path, viewport):
 
 def axe(page, where, when):
     """Run all rules of axe on part of the page in both schemes; return one line a violation."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
     found = []
     for scheme, name in (("light", "default"), ("dark", "slate")):
         page.emulate_media(color_scheme=scheme)
@@ -161,10 +170,7 @@ def axe(page, where, when):
 @each_page
 def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(look, path):
     page = look(path, **PHONE)
-    page.evaluate(
-        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
-    )
-    page.wait_for_timeout(100)
+    unfold(page)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
     outside = page.evaluate(
         """() => [...document.querySelectorAll('.md-content article *')].filter((element) => {
@@ -183,10 +189,7 @@ def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(look, path):
 @pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
 def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(look, path, window):
     page = look(path, **window)
-    page.evaluate(
-        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
-    )
-    page.wait_for_timeout(100)
+    unfold(page)
     boxes = page.evaluate(
         """() => [...document.querySelectorAll('.md-content article *')].filter((box) =>
             /auto|scroll/.test(getComputedStyle(box).overflowX) && box.scrollWidth > box.clientWidth + 1 && box.clientWidth)

@@ -10,17 +10,10 @@ import pytest
 
 from literate import compare, export, page
 from tests.site import book
-from tests.site.test_reading import each_page, open_search
+from tests.site.test_reading import each_page, open_search, unfold
 
-RUNNING = [
-    source
-    for source in book.CHAPTERS
-    if re.search(
-        r"^[> ]*(?:`{3,}|~{3,}) *\{? *\.?py",
-        (book.DOCS / source).read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-]
+RUNNING = [source for source in book.CHAPTERS if page.read(book.DOCS / source).blocks]
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 CLICK_AND_READ = """async (button) => {
   await navigator.clipboard.writeText('');
@@ -110,12 +103,8 @@ def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
     visit, run_each, source, capsys
 ):
     program = page.read(book.DOCS / source)
-    shown = visit(
-        source.removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
-    )
-    shown.evaluate(
-        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
-    )
+    shown = visit(source.removesuffix(".md") + ".html", **CLIPBOARD)
+    unfold(shown)
     copied = []
     for block in shown.locator(".md-content article [data-copy=above]").all():
         copied.append(block.evaluate(CLICK_AND_READ))
@@ -138,9 +127,7 @@ def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
 
 
 def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(visit):
-    shown = visit(
-        RUNNING[0].removesuffix(".md") + ".html", permissions=["clipboard-read", "clipboard-write"]
-    )
+    shown = visit(RUNNING[0].removesuffix(".md") + ".html", **CLIPBOARD)
     button = shown.locator(".md-content article [data-copy=copy]").first
     button.focus()
     shown.keyboard.press("Enter")
@@ -243,12 +230,13 @@ def test_the_offline_copy_is_the_whole_site(site, unzipped):
 @each_page
 def test_a_page_works_from_a_disk(look, visit, unzipped, path):
     served = look(path)
-    shown = visit((unzipped / path).as_uri(), permissions=["clipboard-read", "clipboard-write"])
-    assert features(shown) == features(served)
+    shown = visit((unzipped / path).as_uri(), **CLIPBOARD)
+    found = features(shown)
+    assert found == features(served)
     assert shown.evaluate(
         "[...document.fonts].some((f) => f.family.includes('Book') && f.status === 'loaded')"
     )
-    if features(shown)["above"]:
+    if found["above"]:
         shown.locator(".md-content article [data-copy=above]").first.evaluate(
             "(button) => button.click()"
         )
