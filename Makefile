@@ -36,27 +36,27 @@ build: .venv/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict --quiet
 
 labs: .venv/installed ## measure again: execute the labs and store what they print; LAB=name for one
-	$(BIN)/python -m literate.labs $(LAB)
+	$(BIN)/python -m tools.labs $(LAB)
 
 bench: .venv/installed ## print what the checker and the snippets cost, as ratios from one run
-	$(BIN)/python -m tests.literate.bench
-	$(BIN)/python -m tests.snippets.bench
+	$(BIN)/python -m tools.bench
+	$(BIN)/python -m tools.bench_snippets
 
 mutants: .venv/installed ## damage every output of the book and count what the checker catches
-	$(BIN)/python -m tests.literate.mutants
+	$(BIN)/python -m tools.mutants
 
 screenshots: .venv/installed ## take the pictures of the README anew
-	$(BIN)/python -m tests.site.screenshots
+	$(BIN)/python -m tools.screenshots
 
 lint: .venv/installed ## check the style of Python files and of the code in pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m tests.literate.style
+	$(BIN)/python -m tools.style
 
 format: .venv/installed ## format Python files and the code in pages
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/python -m tests.literate.style --fix
+	$(BIN)/python -m tools.style --fix
 
 clean: ## delete what was built
 	rm -rf site .venv

@@ -2,9 +2,10 @@
 
 import pytest
 
-from literate import compare, fences
+from literate import compare
 from literate import run as runner
 from literate.page import PageError, is_page, read
+from literate.site import fences
 
 
 def pytest_configure(config):

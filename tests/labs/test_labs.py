@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from literate import labs
+from tools import labs
 
 NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory")
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from literate import explorable
+from literate.site import explorable
 
 
 def attention(panel, *, causal, scaling, hidden):

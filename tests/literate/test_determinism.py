@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from literate.page import pages, shown
-from tests.literate.mutants import ROOT
+from tools.mutants import ROOT
 
 SETTINGS = {
     "no vector instructions, one thread, random order": ("default", "1", ()),

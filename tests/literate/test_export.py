@@ -14,7 +14,7 @@ from literate import compare, export
 from literate.__main__ import main
 from literate.page import pages, read
 from literate.run import THREADS
-from tests.literate.mutants import ROOT
+from tools.mutants import ROOT
 
 PAGES = [page for page in map(read, pages(ROOT)) if page.blocks]
 ALONE = {"OMP_NUM_THREADS": str(THREADS), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}

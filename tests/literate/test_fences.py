@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from markdown import Markdown
 from pymdownx.superfences import SuperFencesException
 
-from literate import explorable, fences, figures
+from literate.site import explorable, fences, figures
 from tests.literate import by_torch
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +163,7 @@ def test_a_text_that_can_be_drawn_passes_the_check():
 
 def test_drawing_needs_neither_torch_nor_until_a_chart_comes_matplotlib():
     code = (
-        "import sys, literate.fences as f; f.output_figure('[[1, 2]]', {'heatmap': ''});"
+        "import sys, literate.site.fences as f; f.output_figure('[[1, 2]]', {'heatmap': ''});"
         "sys.exit(' '.join({'torch', 'matplotlib', 'numpy'} & set(sys.modules)) or 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

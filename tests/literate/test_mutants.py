@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from literate.page import pages, read
-from tests.literate import mutants
-from tests.literate.mutants import ROOT
+from tools import mutants
+from tools.mutants import ROOT
 
 
 @pytest.fixture(scope="module")

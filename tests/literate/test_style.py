@@ -3,7 +3,7 @@
 import pytest
 
 from literate.page import pages, read
-from tests.literate import style
+from tools import style
 
 
 def test_python_files_are_formatted_and_clean():

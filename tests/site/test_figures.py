@@ -12,7 +12,8 @@ import re
 import pytest
 import torch
 
-from literate import explorable, page
+from literate import page
+from literate.site import explorable
 from tests.literate import by_torch
 from tests.site import book
 from tests.site.test_reading import axe

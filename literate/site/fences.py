@@ -12,7 +12,8 @@ from html import escape
 
 from pymdownx.superfences import SuperFencesException
 
-from literate import explorable, figures, page
+from literate import page
+from literate.site import explorable, figures
 
 
 def output_figure(text: str, options: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""ruff for the code in pages: `python -m tests.literate.style`, with `--fix` to format it.
+"""ruff for the code in pages: `python -m tools.style`, with `--fix` to format it.
 
 ruff reads Markdown too, but takes an include for arithmetic and cannot tell that a page is one module.
 So each block is formatted as a file of its own, and each page is linted as the one file it is.
@@ -14,7 +14,7 @@ from pathlib import Path
 from literate.page import pages, read, shown
 from literate.update import _fence, _replace
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 # On a page imports stand where they are first needed, a name may be built up twice, an expression may
 # stand to show that it raises, and a list of words or names is written as it is read aloud.
 ALLOWED = ("E402", "F811", "B015", "B018", "C408", "I001", "SIM905")

@@ -4,11 +4,11 @@ import markdown
 import pytest
 from bs4 import BeautifulSoup
 
-from literate.markdown_math import MathError, mathml
+from literate.site.math import MathError, mathml
 
 
 def convert(text):
-    extensions = ["literate.markdown_math", "admonition", "tables", "pymdownx.superfences"]
+    extensions = ["literate.site.math", "admonition", "tables", "pymdownx.superfences"]
     return BeautifulSoup(markdown.markdown(text, extensions=extensions), "html.parser")
 
 

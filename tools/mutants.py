@@ -1,6 +1,6 @@
 """Damage every output of the book and count what the checker catches.
 
-`python -m tests.literate.mutants` (`make mutants`) runs each page once, then changes one thing in one
+`python -m tools.mutants` (`make mutants`) runs each page once, then changes one thing in one
 output at a time, reads the damaged page as the checker does, and judges it by what the code printed.
 A mutant is caught when the block fails at a line of the damaged output, and where one line was changed,
 at that line. Of each kind of damage two examples are tried in each output, or with `--all` every one:
@@ -23,7 +23,7 @@ from literate import compare
 from literate.page import PageError, pages, read
 from literate.run import Run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.]*\w)")
 
 

@@ -1,8 +1,8 @@
 """Executes the labs: notebooks whose measurements are stored with the machine that made them.
 
-    python -m literate.labs                    every lab, executed and stored
-    python -m literate.labs nine-ways heads    these labs
-    python -m literate.labs --reduced          small sizes; nothing is stored
+    python -m tools.labs                    every lab, executed and stored
+    python -m tools.labs nine-ways heads    these labs
+    python -m tools.labs --reduced          small sizes; nothing is stored
 
 A lab runs from a clean kernel in an empty folder, so it can lean on nothing but its own cells and
 the installed packages. It reads two environment variables: `LAB_REDUCED=1` asks for small sizes,
@@ -164,7 +164,7 @@ def measure(name: str, *, reduced: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line: 0 when every lab ran to its end, 1 when one did not, 2 on a wrong name."""
     parser = argparse.ArgumentParser(
-        prog="python -m literate.labs", description=__doc__.splitlines()[0]
+        prog="python -m tools.labs", description=__doc__.splitlines()[0]
     )
     parser.add_argument(
         "labs", nargs="*", metavar="LAB", help="names of labs; all of them by default"

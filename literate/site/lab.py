@@ -13,8 +13,8 @@ from posixpath import dirname, normpath, relpath
 
 from bs4 import BeautifulSoup, Tag
 
-from literate import fences
-from literate.markdown_math import mathml
+from literate.site import fences
+from literate.site.math import mathml
 
 MATH = re.compile(
     r"\$\$(?P<display>.+?)\$\$|(?<![\\$\w])\$(?P<inline>(?![\s$])[^$]+?(?<!\s))\$(?![\d$])", re.S

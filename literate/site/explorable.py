@@ -35,7 +35,7 @@ from html import escape
 
 import yaml
 
-from literate.figures import heat_table
+from literate.site.figures import heat_table
 
 STEPS = ("scores", "scaled", "masked", "weights", "context")
 CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")

@@ -179,5 +179,5 @@ class MathExtension(Extension):
 
 
 def makeExtension(**settings) -> MathExtension:  # noqa: N802 (Python-Markdown's name)
-    """Let `markdown_extensions: [literate.markdown_math]` find the extension."""
+    """Let `markdown_extensions: [literate.site.math]` find the extension."""
     return MathExtension(**settings)

@@ -20,7 +20,7 @@ from posixpath import dirname, relpath
 # Material announces MkDocs 2 on each start; requirements.txt pins mkdocs below it.
 os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 WORDS_PER_MINUTE = 200
 SECONDS_PER_BLOCK = 15
 ARCHIVE = "attention-executed"
@@ -68,7 +68,7 @@ def on_page_markdown(markdown, page, config, files):
 def on_page_content(html, page, config, files):
     """Add what the builder alone can know: downloads, the mark, reading time, what comes next."""
     if page.file.src_uri.endswith(".ipynb"):
-        from literate import lab
+        from literate.site import lab
 
         try:
             html = lab.clean(html, page, files)
@@ -85,7 +85,8 @@ def on_page_content(html, page, config, files):
 
 def on_post_build(config):
     """Write each page to take away, the book as text (llms.txt, llms-full.txt), and trim styles."""
-    from literate import export, stylesheets
+    from literate import export
+    from literate.site import stylesheets
 
     stylesheets.trim(Path(config.site_dir))
 
@@ -130,7 +131,8 @@ def _zip(site):
 
 def _read(path):
     """Read a page, or stop the build with the place and the reason."""
-    from literate import fences, page
+    from literate import page
+    from literate.site import fences
 
     try:
         program = page.read(path)

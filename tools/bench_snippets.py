@@ -1,6 +1,6 @@
 """How fast is MultiHeadAttention, beside its rivals? Prints ratios from one run.
 
-Run by `make bench`, or: python -m tests.snippets.bench
+Run by `make bench`, or: python -m tools.bench_snippets
 The work is that of the book's lab: 8 × 1024 × 768, 12 heads, causal, in float32, forward without
 gradients and forward with backward. The rivals take turns in every order, so that no one always
 follows the same other. Each runs on one thread and is charged its processor time, so that whatever

@@ -1,6 +1,6 @@
 """What checking costs beside what the page computes, and beside nbval and nbmake on the same page.
 
-`python -m tests.literate.bench` (`make bench`). Every figure is a median of one run on this machine; the
+`python -m tools.bench` (`make bench`). Every figure is a median of one run on this machine; the
 ratios are what to look at.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from literate import compare, export
 from literate.page import pages, read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "foundations" / "averaging.md"
 ROUNDS = 9
 
