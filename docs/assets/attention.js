@@ -1,5 +1,5 @@
 /* The explorable of attention. The page already shows the right tables; this makes them answer.
-   Every operation is rounded to float32, in the order in which literate/explorable.py does it. */
+   It computes in float64, as literate/site/explorable.py does. */
 (function () {
   "use strict";
   if (customElements.get("attention-explorable")) return;
@@ -7,18 +7,14 @@
   const STEPS = ["scores", "scaled", "masked", "weights", "context"];
   const TITLES = ["Scores", "Scaled", "Masked", "Weights", "Context"];
   const CAPTIONS = ["Attention scores", "Scaled scores", "Masked scores", "Attention weights", "Context vectors"];
-  const SEVENTH = 30; // digits beyond the shown ones that tell a tie from its neighbours
+  const BEYOND = 30; // digits beyond the shown ones that tell a tie from its neighbours
   const LARGEST = 1e4;
-  const f32 = Math.fround;
   let elements = 0;
 
   // ------------------------------------------------------------------------------- arithmetic
 
-  function dot(left, right) {
-    let total = 0;
-    for (let i = 0; i < left.length; i++) total = f32(total + f32(left[i] * right[i]));
-    return total;
-  }
+  const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+  const dot = (left, right) => total(left.map((one, i) => one * right[i]));
   const transposed = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
   function times(left, right) {
     const columns = transposed(right);
@@ -29,21 +25,20 @@
   function softmax(row) {
     const largest = Math.max(...row);
     if (largest === -Infinity) return { largest, powers: row.map(() => 0), total: 0, weights: row.map(() => 0) };
-    const powers = row.map((score) => f32(Math.exp(f32(score - largest))));
-    const total = powers.reduce((sum, power) => f32(sum + power), 0);
-    return { largest, powers, total, weights: powers.map((power) => f32(power / total)) };
+    const powers = row.map((score) => Math.exp(score - largest));
+    const sum = total(powers);
+    return { largest, powers, total: sum, weights: powers.map((power) => power / sum) };
   }
 
   function compute(panel, state) {
-    const given = (name) => panel[name] && panel[name].map((row) => row.map(f32));
-    const inputs = given("embeddings");
-    const project = (name) => (panel["W_" + name] ? times(inputs, given("W_" + name)) : inputs);
-    const query = given("queries") || project("query");
-    const key = given("keys") || project("key");
-    const value = given("values") || project("value");
-    const root = f32(Math.sqrt(key[0].length));
+    const inputs = panel.embeddings;
+    const project = (name) => (panel["W_" + name] ? times(inputs, panel["W_" + name]) : inputs);
+    const query = panel.queries || project("query");
+    const key = panel.keys || project("key");
+    const value = panel.values || project("value");
+    const root = Math.sqrt(key[0].length);
     const scores = query.map((q) => key.map((k) => dot(q, k)));
-    const scaled = state.scaling ? scores.map((row) => row.map((score) => f32(score / root))) : scores;
+    const scaled = state.scaling ? scores.map((row) => row.map((score) => score / root)) : scores;
     const masked = scaled.map((row, i) => row.map((score, j) => (hides(state, i, j) ? -Infinity : score)));
     const soft = masked.map(softmax);
     const weights = soft.map((row) => row.weights);
@@ -55,10 +50,10 @@
   function shown(value, digits) {
     if (!isFinite(value)) return value > 0 ? "inf" : value < 0 ? "-inf" : "nan";
     const size = Math.abs(value);
-    const exact = size.toFixed(digits + SEVENTH);
+    const exact = size.toFixed(digits + BEYOND);
     let text = size.toFixed(digits);
-    if (/^50*$/.test(exact.slice(-SEVENTH))) {
-      const below = exact.slice(0, -SEVENTH).replace(/\.$/, "");
+    if (/^50*$/.test(exact.slice(-BEYOND))) {
+      const below = exact.slice(0, -BEYOND).replace(/\.$/, "");
       if ("02468".includes(below.slice(-1))) text = below;
     }
     return value < 0 && Number(text) ? "-" + text : text;

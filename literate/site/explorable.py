@@ -20,16 +20,14 @@ The body is YAML:
 `choices:` lists alternatives, of which the reader sees one at a time, and `heads:` lists panels
 that stand side by side. Each item has a `name` and the keys that differ in it.
 
-What this module computes is what torch computes: every operation is rounded to float32. The
-script that brings the figure to life does the same, in the same order; without scripts the
-reader sees the tables drawn here.
+What this module computes is what torch computes in float64. The script that brings the figure to
+life does the same; without scripts the reader sees the tables drawn here.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import struct
 from dataclasses import dataclass, field
 from html import escape
 
@@ -294,16 +292,8 @@ def _settings(found: dict, panels: list[Panel], side: bool) -> Explorable:
 # ----------------------------------------------------------------------------------- computing
 
 
-def f32(value: float) -> float:
-    """Round to the nearest float32, as each of torch's operations does."""
-    return struct.unpack("f", struct.pack("f", value))[0]
-
-
 def _dot(left, right) -> float:
-    total = 0.0
-    for one, other in zip(left, right, strict=True):
-        total = f32(total + f32(one * other))
-    return total
+    return sum(one * other for one, other in zip(left, right, strict=True))
 
 
 def _times(left: list, right: list) -> list:
@@ -317,20 +307,16 @@ def _softmax(row: list[float]) -> list[float]:
     largest = max(row)
     if largest == -math.inf:
         return [0.0] * len(row)
-    powers = [f32(math.exp(f32(score - largest))) for score in row]
-    total = 0.0
-    for power in powers:
-        total = f32(total + power)
-    return [f32(power / total) for power in powers]
+    powers = [math.exp(score - largest) for score in row]
+    total = sum(powers)
+    return [power / total for power in powers]
 
 
 def compute(
     panel: Panel, *, causal: bool, scaling: bool, hidden=()
 ) -> dict[str, list[list[float]]]:
-    """Every step of attention over one panel, in float32: `{step: rows}`, a row a query."""
-    given = {
-        key: [[f32(cell) for cell in row] for row in rows] for key, rows in panel.matrices.items()
-    }
+    """Every step of attention over one panel, in float64: `{step: rows}`, a row a query."""
+    given = panel.matrices
     if "embeddings" in given:
         inputs = given["embeddings"]
         names = ("W_query", "W_key", "W_value")
@@ -340,8 +326,8 @@ def compute(
     else:
         query, key, value = (given[name] for name in PROJECTED)
     scores = [[_dot(one, other) for other in key] for one in query]
-    root = f32(math.sqrt(len(key[0])))
-    scaled = [[f32(score / root) for score in row] for row in scores] if scaling else scores
+    root = math.sqrt(len(key[0]))
+    scaled = [[score / root for score in row] for row in scores] if scaling else scores
     masked = [
         [-math.inf if j in hidden or (causal and j > i) else score for j, score in enumerate(row)]
         for i, row in enumerate(scaled)

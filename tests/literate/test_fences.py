@@ -553,9 +553,7 @@ def test_each_step_is_what_torch_computes(kind, causal, scaling, hidden):
     for step, wanted in by_torch.attention(
         panel, causal=causal, scaling=scaling, hidden=hidden
     ).items():
-        torch.testing.assert_close(
-            torch.tensor(ours[step]), wanted, atol=1e-6, rtol=0, msg=lambda m, s=step: f"{s}: {m}"
-        )
+        by_torch.assert_equal(step, ours[step], wanted)
 
 
 def test_without_scripts_the_reader_sees_the_weights_and_the_context_vectors():
@@ -563,7 +561,7 @@ def test_without_scripts_the_reader_sees_the_weights_and_the_context_vectors():
     wanted = by_torch.attention(spec.panels[0], causal=False, scaling=False, hidden=())
     drawn = draw(f"```attention\n{BANK}\n```").select("attention-explorable table")
     for table, step in zip(drawn, ("weights", "context"), strict=True):
-        assert cells(table) == [[f"{value:.4f}" for value in row] for row in wanted[step].tolist()]
+        by_torch.assert_shown(step, cells(table), wanted[step], 4)
     assert words(drawn[0]) == (["river", "bank", "mud"], ["river", "bank", "mud"])
     assert drawn[1].caption.text.startswith("Context vectors")
 

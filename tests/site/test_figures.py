@@ -10,7 +10,6 @@ import math
 import re
 
 import pytest
-import torch
 
 from literate import page
 from literate.site import explorable
@@ -168,11 +167,6 @@ READ = """figure => [...figure.querySelectorAll('.heatmap')].map(table => ({
 }))"""
 
 
-def shown_text(value, digits):
-    text = f"{value:.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text
-
-
 class Driver:
     """Drives one explorable by its controls, and says what it shows."""
 
@@ -198,18 +192,15 @@ class Driver:
         self.figure.locator(".stepper li button").nth(index).evaluate("button => button.click()")
 
     def compare(self, step):
-        """What is shown for `step` is what torch computes: values to 1e-6, the same text."""
-        wanted = [by_torch.attention(panel, **self.state)[step].tolist() for panel in self.panels]
-        for shown, rows, panel in zip(self.figure.evaluate(READ), wanted, self.panels, strict=True):
-            torch.testing.assert_close(
-                torch.tensor(shown["values"], dtype=torch.float32),
-                torch.tensor(rows),
-                atol=1e-6,
-                rtol=0,
-            )
+        """What is shown for `step` is what torch computes, and is rounded as Python rounds."""
+        for shown, panel in zip(self.figure.evaluate(READ), self.panels, strict=True):
+            wanted = by_torch.attention(panel, **self.state)[step]
+            by_torch.assert_equal(step, shown["values"], wanted)
             assert shown["texts"] == [
-                [shown_text(value, self.spec.digits) for value in row] for row in rows
+                [explorable.shown(value, self.spec.digits) for value in row]
+                for row in shown["values"]
             ]
+            rows = wanted.tolist()
             assert shown["rows"] == panel.tokens
             assert shown["columns"] == (
                 [str(i) for i in range(len(rows[0]))] if step == "context" else panel.tokens
@@ -460,10 +451,7 @@ def test_without_scripts_the_tables_are_right(drive, name):
                 row.locator("td").all_inner_texts()
                 for row in next(tables).locator("tbody tr").all()
             ]
-            assert rows == [
-                [shown_text(value, driver.spec.digits) for value in row]
-                for row in steps[step].tolist()
-            ]
+            by_torch.assert_shown(step, rows, steps[step], driver.spec.digits)
 
 
 def test_heads_share_what_they_share(drive):
