@@ -5,12 +5,16 @@ ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs update build labs bench mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs update build labs bench machines mutants screenshots lint format clean
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+NEW_ENOUGH = $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null)
+FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
 
 .venv/installed: requirements.txt pyproject.toml
+	$(if $(NEW_ENOUGH),,$(error The book needs Python 3.11 or newer; $(PYTHON) is $(FOUND). Name a newer one: make PYTHON=python3.12))
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
@@ -33,7 +37,7 @@ update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md 
 	$(BIN)/python -m literate update $(PAGE)
 
 build: .venv/installed ## write the site, strictly, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 labs: .venv/installed ## measure again: execute the labs and store what they print; LAB=name for one
 	$(BIN)/python -m tools.labs $(LAB)
@@ -41,6 +45,9 @@ labs: .venv/installed ## measure again: execute the labs and store what they pri
 bench: .venv/installed ## print what the checker and the snippets cost, as ratios from one run
 	$(BIN)/python -m tools.bench
 	$(BIN)/python -m tools.bench_snippets
+
+machines: .venv/installed ## run the book and the tests as other machines would; NAME=avx2 for one
+	$(BIN)/python -m tools.machines $(NAME)
 
 mutants: .venv/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants

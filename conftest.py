@@ -1,1 +1,5 @@
+import pytest
+
 pytest_plugins = ["literate.pytest_plugin"]
+# Helpers whose assertions are those of tests: checked, and explained, under `python -O` too.
+pytest.register_assert_rewrite("tests.literate.by_torch", "tests.snippets.facts")

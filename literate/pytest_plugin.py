@@ -9,10 +9,12 @@ from literate.site import fences
 
 
 def pytest_configure(config):
-    """Send the last word of a block stuck in native code past pytest's capture."""
+    """Send the last word of a block stuck in native code past pytest's capture; keep pages to us."""
     from _pytest.faulthandler import fault_handler_stderr_fd_key
 
     runner.stderr = config.stash.get(fault_handler_stderr_fd_key, runner.stderr)
+    if config.getoption("--codeblocks", False):  # a habit of pytest-codeblocks' users: pages are ours
+        config.pluginmanager.unregister(name="codeblocks")
 
 
 def pytest_collect_file(file_path, parent):

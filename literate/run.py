@@ -114,7 +114,7 @@ class Run:
 
     def _compile(self, block):
         text = "\n" * (block.start - 1) + block.code
-        code = compile(text, str(self.page.path), "exec", dont_inherit=True)
+        code = compile(text, str(self.page.path), "exec", dont_inherit=True, optimize=0)
         # The last word of a block stuck in native code is a list of frames: let one name the block.
         return code.replace(co_name=f"<block at {self.page.name}:{block.line}>")
 

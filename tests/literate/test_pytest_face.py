@@ -1,8 +1,12 @@
 """Plain pytest works on pages as people expect it to work on tests."""
 
+from pathlib import Path
+
 import pytest
 
 pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
 
 PAGE = """
 # A page
@@ -84,6 +88,11 @@ def test_choosing_one_block_runs_those_before_it(project):
 def test_blocks_can_be_chosen_by_words(project):
     run(project, "-k", "b.md").assert_outcomes(passed=3, deselected=6)
     run(project, "-k", "a.md and 16").assert_outcomes(passed=1, deselected=8)
+
+
+def test_the_option_of_pytest_codeblocks_does_what_plain_pytest_does(project):
+    write(project, "README.md", PAGE + "\n```bash\nexit 1\n```\n")
+    assert passed(run(project, "-v", "--codeblocks")) == passed(run(project, "-v"))
 
 
 def test_other_markdown_is_no_page(project):
@@ -225,3 +234,23 @@ def test_with_workers_a_page_stays_on_one(project):
     assert len(workers) == 5
     assert all(len(used) == 1 for used in workers.values())
     assert len(set.union(*workers.values())) == 2
+
+
+def test_a_checkout_that_cannot_be_written_to_can_be_tested(project):
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (project.path / "pytest.ini").unlink()
+    write(project, "pyproject.toml", settings)
+    result = project.runpytest_subprocess("-v", "-o", "cache_dir=/dev/null/cache", "docs")
+    result.assert_outcomes(passed=6)
+
+
+def test_assertions_hold_under_an_optimizing_python(project, monkeypatch):
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (project.path / "pytest.ini").unlink()
+    write(project, "pyproject.toml", settings)
+    raising = "assert 1 == 2\n```\n\n```output raises=\"AssertionError\"\nAssertionError"
+    write(project, "docs/a.md", PAGE.replace("a = 1", raising, 1))
+    write(project, "docs/part/b.md", PAGE.replace("a = 1", "a = 1\nassert a == 2", 1))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    result = project.runpytest_subprocess("-v", "docs/a.md::line 4", "docs/part/b.md::line 4")
+    result.assert_outcomes(passed=1, failed=1)
