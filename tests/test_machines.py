@@ -1,5 +1,6 @@
 """The unchanged book passes on other machines; `make machines` asks more of more of them."""
 
+import platform
 from dataclasses import replace
 
 import pytest
@@ -17,10 +18,11 @@ def test_the_unchanged_book_passes_on(name):
 
 def test_kernels_for_any_processor_return_other_bits_than_our_own():
     """So that the machines above are more than one."""
-    if machines.fingerprint(Machine()).startswith("DEFAULT"):
-        pytest.skip("this processor has no vector instructions to do without")
+    here = machines.fingerprint(Machine())
+    if platform.machine().lower() not in ("x86_64", "amd64") or here.startswith("DEFAULT"):
+        pytest.skip("this processor has no vector instructions that a variable could take away")
     assert machines.fingerprint(MACHINES["no-vectors"]).startswith("DEFAULT")
-    assert machines.fingerprint(MACHINES["any-intel"]) != machines.fingerprint(Machine())
+    assert machines.fingerprint(MACHINES["any-intel"]) != here
 
 
 def test_a_machine_on_which_nothing_ran_has_not_passed():
