@@ -13,7 +13,7 @@ def pytest_configure(config):
     from _pytest.faulthandler import fault_handler_stderr_fd_key
 
     runner.stderr = config.stash.get(fault_handler_stderr_fd_key, runner.stderr)
-    if config.getoption("--codeblocks", False):  # a habit of pytest-codeblocks' users: pages are ours
+    if config.getoption("--codeblocks", False):  # pytest-codeblocks' own habit; pages are ours
         config.pluginmanager.unregister(name="codeblocks")
 
 

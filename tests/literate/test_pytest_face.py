@@ -248,7 +248,7 @@ def test_assertions_hold_under_an_optimizing_python(project, monkeypatch):
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (project.path / "pytest.ini").unlink()
     write(project, "pyproject.toml", settings)
-    raising = "assert 1 == 2\n```\n\n```output raises=\"AssertionError\"\nAssertionError"
+    raising = 'assert 1 == 2\n```\n\n```output raises="AssertionError"\nAssertionError'
     write(project, "docs/a.md", PAGE.replace("a = 1", raising, 1))
     write(project, "docs/part/b.md", PAGE.replace("a = 1", "a = 1\nassert a == 2", 1))
     monkeypatch.setenv("PYTHONOPTIMIZE", "1")
