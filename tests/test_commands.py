@@ -21,7 +21,7 @@ def test_every_pin_installs_on_the_first_release_of_python_311():
     for name, version in PINS.items():
         installed = metadata.distribution(name)
         assert installed.version.partition("+")[0] == version, f"{name} is not what is pinned"
-        wanted[f"{name}=={version}"] = installed.metadata["Requires-Python"] or ""
+        wanted[f"{name}=={version}"] = installed.metadata.get("Requires-Python", "")
     refused = [
         f"{pin} wants {python}"
         for pin, python in wanted.items()
