@@ -29,7 +29,7 @@ def attention(
         value: (..., T_k, value_dim), same dtype.
         attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
             Floating point, same dtype: added to the scaled scores, and given its gradient.
-        scale: factor on the scores; None means 1/√head_dim.
+        scale: factor on the scores, any finite number; None means 1/√head_dim.
 
     Returns:
         The context vectors, (..., T_q, value_dim). A query that may see no key at all gets
@@ -38,7 +38,7 @@ def attention(
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
-    _check(query, key, value, attn_mask)
+    _check(query, key, value, attn_mask, scale)
     if scale is None:
         scale = query.size(-1) ** -0.5
     return Attention.apply(query, key, value, attn_mask, scale)
@@ -99,8 +99,10 @@ class Attention(torch.autograd.Function):
 
 
 # --8<-- [end:backward]
-def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
-    """Raise ValueError unless the tensors are floating point and their sizes fit together."""
+def _check(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None
+) -> None:
+    """Raise ValueError unless the tensors are floating point and all the arguments fit together."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             raise ValueError(f"{name} must be a tensor, got {tensor!r}")
@@ -121,6 +123,10 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) 
         raise ValueError(
             f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
         )
+    if scale is not None and not (
+        isinstance(scale, int | float | torch.SymFloat) and abs(scale) < float("inf")
+    ):
+        raise ValueError(f"scale must be None or a finite number, got {scale!r}")
     if attn_mask is None:
         return
     if not isinstance(attn_mask, Tensor):

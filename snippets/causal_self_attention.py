@@ -16,6 +16,9 @@ class CausalSelfAttention(nn.Module):
     The context vector of token i depends on tokens 0 … i alone. Token 0 sees itself, so no row
     is ever empty, and padding after the last token needs no mask.
 
+    The projections are only ever called, so whatever maps the same widths may take their place: an
+    adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.
+
     Args:
         embed_dim: width of the input.
         head_dim: width of queries, keys, values and context vectors.
@@ -47,7 +50,7 @@ class CausalSelfAttention(nn.Module):
         """Return the context vectors, (..., T, head_dim), one for each token.
 
         Args:
-            x: (..., T, embed_dim), of the module's dtype.
+            x: (..., T, embed_dim), of the projections' dtype.
             need_weights: also return the weights as they were applied (after dropout),
                 (..., T, T), at the cost of storing them.
         """
@@ -76,6 +79,3 @@ class CausalSelfAttention(nn.Module):
         if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != self.embed_dim:
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
             raise ValueError(f"x must have shape (..., tokens, {self.embed_dim}), got {came}")
-        wanted = self.W_query.weight.dtype
-        if x.dtype != wanted and not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(f"x must be {wanted}, as the weights are, got {x.dtype}")

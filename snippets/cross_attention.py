@@ -16,6 +16,9 @@ class CrossAttention(nn.Module):
     Each token of x asks (query); the tokens of the source answer (key) and give (value). The two
     may differ in length and in width. Several heads: MultiHeadAttention with kv_dim.
 
+    The projections are only ever called, so whatever maps the same widths may take their place: an
+    adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.
+
     Args:
         embed_dim: width of x.
         kv_dim: width of the source.
@@ -60,14 +63,14 @@ class CrossAttention(nn.Module):
         self,
         x: Tensor,
         source: Tensor,
-        attn_mask: Tensor | None = None,
         *,
+        attn_mask: Tensor | None = None,
         need_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the context vectors, (..., T_q, value_dim), one for each token of x.
 
         Args:
-            x: (..., T_q, embed_dim), of the module's dtype.
+            x: (..., T_q, embed_dim), of the projections' dtype.
             source: (..., T_k, kv_dim), same dtype, same leading dimensions.
             attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
                 Floating point: added to the scaled scores, so -inf hides. To hide padding in the
@@ -101,13 +104,10 @@ class CrossAttention(nn.Module):
 
     def _check(self, x: Tensor, source: Tensor, attn_mask: Tensor | None) -> None:
         """Raise ValueError unless the arguments of forward fit this module and each other."""
-        wanted = self.W_query.weight.dtype
         for name, tensor, width in (("x", x, self.embed_dim), ("source", source, self.kv_dim)):
             if not isinstance(tensor, Tensor) or tensor.dim() < 2 or tensor.size(-1) != width:
                 came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
                 raise ValueError(f"{name} must have shape (..., tokens, {width}), got {came}")
-            if tensor.dtype != wanted and not torch.is_autocast_enabled(tensor.device.type):
-                raise ValueError(f"{name} must be {wanted}, as the weights are, got {tensor.dtype}")
         if source.shape[:-2] != x.shape[:-2]:
             raise ValueError(
                 f"source must have the leading dimensions of x, {tuple(x.shape[:-2])}: "

@@ -19,8 +19,17 @@ class MultiHeadAttention(nn.Module):
         ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
 
     where with kdim=vdim=kv_dim the three stand apart, as q_proj_weight, k_proj_weight and
-    v_proj_weight. Two things differ: there, True in a boolean mask hides; here it keeps, as in
-    scaled_dot_product_attention. And there the weights are averaged over the heads by default.
+    v_proj_weight. Three things differ: there, True in a boolean mask hides; here it keeps, as in
+    scaled_dot_product_attention. There the weights are averaged over the heads by default. And
+    there the fourth argument is key_padding_mask; here a mask is passed by its name.
+
+    The projections are only ever called, so whatever maps the same widths may take their place: an
+    adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.
+
+    Heads are counted by their width, so a module may hold some of them alone, as in tensor
+    parallelism: give it rows of W_query, W_key and W_value, whole heads of them, and the columns
+    of out_proj that belong to them. The outputs of all shards then add up to that of the whole;
+    let one of them alone keep the bias of out_proj.
 
     Args:
         embed_dim: width of the queries' input and of the output.
@@ -81,15 +90,15 @@ class MultiHeadAttention(nn.Module):
         query: Tensor,
         key: Tensor | None = None,
         value: Tensor | None = None,
-        attn_mask: Tensor | None = None,
         *,
+        attn_mask: Tensor | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return one vector for each query token, (..., T_q, embed_dim).
 
         Args:
-            query: (..., T_q, embed_dim), of the module's dtype.
+            query: (..., T_q, embed_dim), of the projections' dtype.
             key: (..., T_k, kv_dim), same dtype and leading dimensions; None means query.
             value: (..., T_k, kv_dim), same dtype and leading dimensions; None means key.
             attn_mask: (T_q, T_k) for all heads of all samples, or as many dimensions as the
@@ -108,12 +117,14 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        self._check(query, key, value, attn_mask)
+        self._check(query, key, value)
         T_q, T_k = query.size(-2), key.size(-2)
-        query = self._split_heads(self.W_query(query))  # (..., num_heads, T_q, head_dim)
-        key = self._split_heads(self.W_key(key))  # (..., num_heads, T_k, head_dim)
-        value = self._split_heads(self.W_value(value))  # (..., num_heads, T_k, value head dim)
+        # Each (..., num_heads, T, head_dim); with values, a head is value_dim / num_heads wide.
+        query = self._split_heads(self.W_query(query), self.head_dim)
+        key = self._split_heads(self.W_key(key), self.head_dim)
+        value = self._split_heads(self.W_value(value), self.value_dim // self.num_heads)
         if attn_mask is not None:
+            self._check_mask(attn_mask, (*query.shape[:-1], T_k))
             if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
                 attn_mask = attn_mask.to(query.dtype)
             if is_causal:  # only some fused kernels take both, so the two become one mask
@@ -140,19 +151,18 @@ class MultiHeadAttention(nn.Module):
         weights = F.dropout(weights, dropout)
         return self.out_proj(self._merge_heads(weights @ value)), weights
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """(..., T, width) → (..., num_heads, T, width / num_heads)."""
+    def _split_heads(self, x: Tensor, width: int) -> Tensor:
+        """(..., T, num_heads · width) → (..., num_heads, T, width); in a shard, its share of heads."""
         # The last dimension is cut first and T moved after: a view straight to
-        # (..., num_heads, T, width / num_heads) would deal tokens, not features, to the heads.
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+        # (..., num_heads, T, width) would deal tokens, not features, to the heads.
+        return x.unflatten(-1, (-1, width)).transpose(-3, -2)
 
     def _merge_heads(self, x: Tensor) -> Tensor:
-        """(..., num_heads, T, width / num_heads) → (..., T, width), undoing _split_heads."""
+        """(..., num_heads, T, width) → (..., T, num_heads · width), undoing _split_heads."""
         return x.transpose(-3, -2).flatten(-2)
 
-    def _check(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Raise ValueError unless the arguments of forward fit this module and each other."""
-        wanted = self.W_query.weight.dtype
         for name, tensor, width in (
             ("query", query, self.embed_dim),
             ("key", key, self.kv_dim),
@@ -161,8 +171,6 @@ class MultiHeadAttention(nn.Module):
             if not isinstance(tensor, Tensor) or tensor.dim() < 2 or tensor.size(-1) != width:
                 came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
                 raise ValueError(f"{name} must have shape (..., tokens, {width}), got {came}")
-            if tensor.dtype != wanted and not torch.is_autocast_enabled(tensor.device.type):
-                raise ValueError(f"{name} must be {wanted}, as the weights are, got {tensor.dtype}")
         if key.shape[:-2] != query.shape[:-2]:
             raise ValueError(
                 f"key must have the leading dimensions of query, {tuple(query.shape[:-2])}: "
@@ -173,8 +181,10 @@ class MultiHeadAttention(nn.Module):
                 f"value must hold one token per key, {tuple(key.shape[:-1])}: "
                 f"got shape {tuple(value.shape)}"
             )
-        if attn_mask is None:
-            return
+
+    @staticmethod
+    def _check_mask(attn_mask: Tensor, scores_shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless attn_mask fits scores of this shape."""
         if not isinstance(attn_mask, Tensor):
             raise ValueError(f"attn_mask must be a tensor or None, got {attn_mask!r}")
         if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
@@ -183,7 +193,6 @@ class MultiHeadAttention(nn.Module):
                 f"got {attn_mask.dtype}"
             )
         # (batch, T_q, T_k) is refused: it would be read as (num_heads, T_q, T_k).
-        scores_shape = (*query.shape[:-2], self.num_heads, query.size(-2), key.size(-2))
         fits = attn_mask.dim() in (2, len(scores_shape)) and all(
             size in (1, want)
             for size, want in zip(attn_mask.shape[::-1], scores_shape[::-1], strict=False)

@@ -35,7 +35,7 @@ def scaled_dot_product_attention(
             the queries are the last of the keys, as with a cache, pass instead
             attn_mask=torch.ones(T_q, T_k, dtype=torch.bool).tril(T_k - T_q).
             Together with attn_mask: a key must pass both.
-        scale: factor on the scores; None means 1/√head_dim.
+        scale: factor on the scores, any finite number; None means 1/√head_dim.
         need_weights: also return the weights. This builds the (..., T_q, T_k) matrix, which the
             fused kernel, used otherwise, never stores.
 
@@ -58,6 +58,8 @@ def scaled_dot_product_attention(
             hidden = False if attn_mask.dtype == torch.bool else float("-inf")
             attn_mask, is_causal = attn_mask.masked_fill(future, hidden), False
     if not need_weights:
+        if scale is not None and scale <= 0:  # the fused kernels hide the future before they scale
+            query, scale = query * scale, 1.0
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale
         )

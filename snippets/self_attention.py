@@ -16,6 +16,9 @@ class SelfAttention(nn.Module):
     softmax(q_i · k_j / √head_dim). Without a mask the module has no notion of order: permute
     the tokens, and the context vectors are permuted in the same way.
 
+    The projections are only ever called, so whatever maps the same widths may take their place: an
+    adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.
+
     Args:
         embed_dim: width of the input.
         head_dim: width of queries, keys, values and context vectors.
@@ -39,12 +42,12 @@ class SelfAttention(nn.Module):
         self.W_value = nn.Linear(embed_dim, head_dim, bias=bias)
 
     def forward(
-        self, x: Tensor, attn_mask: Tensor | None = None, *, need_weights: bool = False
+        self, x: Tensor, *, attn_mask: Tensor | None = None, need_weights: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the context vectors, (..., T, head_dim), one for each token.
 
         Args:
-            x: (..., T, embed_dim), of the module's dtype.
+            x: (..., T, embed_dim), of the projections' dtype.
             attn_mask: broadcastable to (..., T, T). Boolean: True keeps, False hides. Floating
                 point: added to the scaled scores, so -inf hides. To hide padding, with keep of
                 shape (batch, T), pass keep[:, None, :].
@@ -80,9 +83,6 @@ class SelfAttention(nn.Module):
         if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != self.embed_dim:
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
             raise ValueError(f"x must have shape (..., tokens, {self.embed_dim}), got {came}")
-        wanted = self.W_query.weight.dtype
-        if x.dtype != wanted and not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(f"x must be {wanted}, as the weights are, got {x.dtype}")
         if attn_mask is None:
             return
         if not isinstance(attn_mask, Tensor):

@@ -47,6 +47,7 @@ EXPLICIT_CAUSAL = "torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).t
 CONTEXT = "return weights @ value, weights"
 HIDE = 'scores.masked_fill(~attn_mask, float("-inf"))'
 FUSED_SELF = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
+SPLIT = "x.unflatten(-1, (-1, width)).transpose(-3, -2)"
 FUSED_MULTI = "query, key, value, attn_mask, dropout, is_causal"
 
 WRONG = {
@@ -135,6 +136,11 @@ WRONG = {
         Wrong(
             "scale= ignored by the fused kernel", FUNCTION, "is_causal, scale=scale", "is_causal"
         ),
+        Wrong(
+            "a scale of 0 hides the future before it scales", FUNCTION, "scale <= 0", "scale < 0"
+        ),
+        Wrong("a negative scale does so", FUNCTION, "scale <= 0", "scale == 0"),
+        Wrong("a negative scale loses its size", FUNCTION, "query * scale, 1.0", "-query, 1.0"),
     ],
     "correctness/causal-mask.md": [
         Wrong("off by one: sees one future token", CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
@@ -248,14 +254,38 @@ WRONG = {
         Wrong(
             "split by view(b, h, t, d): heads get tokens, not features",
             MULTI,
-            "x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)",
+            SPLIT,
             "x.reshape(*x.shape[:-2], self.num_heads, x.size(-2), -1)",
         ),
         Wrong(
             "split with the features of the heads interleaved",
             MULTI,
-            "x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)",
+            SPLIT,
             "x.unflatten(-1, (-1, self.num_heads)).movedim(-1, -3)",
+        ),
+        Wrong(
+            "a shard cuts its heads by their number, not by their width",
+            MULTI,
+            SPLIT,
+            SPLIT.replace("(-1, width)", "(self.num_heads, -1)"),
+        ),
+        Wrong(
+            "the mask of a shard held to the whole's heads",
+            MULTI,
+            "(*query.shape[:-1], T_k)",
+            "(*query.shape[:-3], self.num_heads, T_q, T_k)",
+        ),
+        Wrong(
+            "reaches into the weight of a projection",
+            MULTI,
+            "self.W_value(value)",
+            "self.W_value(value.to(self.W_value.weight.dtype))",
+        ),
+        Wrong(
+            "takes a mask where PyTorch's layer takes another",
+            MULTI,
+            "*,\n        attn_mask: Tensor | None = None,\n",
+            "attn_mask: Tensor | None = None,\n        *,\n",
         ),
         Wrong(
             "merged without transposing back",
@@ -324,6 +354,18 @@ WRONG = {
             "self.value_dim**-0.5",
         ),
         Wrong(
+            "reaches into the weight of a projection",
+            CROSS,
+            "self.W_key(source)",
+            "self.W_key(source.to(self.W_key.weight.dtype))",
+        ),
+        Wrong(
+            "takes a mask without its name",
+            CROSS,
+            "*,\n        attn_mask: Tensor | None = None,\n",
+            "attn_mask: Tensor | None = None,\n        *,\n",
+        ),
+        Wrong(
             "scaled by the width of the source", CROSS, "self.head_dim**-0.5", "self.kv_dim**-0.5"
         ),
     ],
@@ -381,6 +423,9 @@ CASES = [
     replace(SIZES, mask="empty row", seed=3),
     replace(SIZES, mask="float with empty row", seed=5),
     replace(SIZES, causal=True, mask="padding", seed=4),
+    # For is_causal and values as wide as keys, (batch, num_heads, …) gets the fused kernel.
+    replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=0.0, seed=6),
+    replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=-0.5, seed=7),
 ]
 
 
@@ -404,11 +449,14 @@ def checks(implementation: Implementation, snippet: str) -> Iterator[tuple[str, 
     yield "nothing_is_nan", lambda: facts.nothing_is_nan(large)
     for name, snippets in (
         ("dropout_keeps_the_average", (FUNCTION, CAUSAL, MULTI)),
+        ("shards_add_up_to_the_whole", (MULTI,)),
+        ("projections_are_only_called", (SELF, CAUSAL, MULTI, CROSS)),
+        ("a_mask_comes_by_its_name", (SELF, CAUSAL, MULTI, CROSS)),
         ("equal_to_torch_operator", (FUNCTION,)),
         ("equal_to_torch_module", (MULTI,)),
     ):
         if snippet in snippets:
-            extra = () if name.startswith("dropout") else (SIZES,)
+            extra = (SIZES,) if name.startswith("equal_to_torch") else ()
             yield name, lambda name=name, extra=extra: getattr(facts, name)(implementation, *extra)
 
 
@@ -456,8 +504,28 @@ BROKEN_BY = {
     "nothing_is_nan": (CAUSAL, ".softmax(dim=-1)", ".exp()"),
     "gradients_pass_gradcheck": (SELF, "query @ key.mT", "query.detach() @ key.mT"),
     "dropout_keeps_the_average": (CAUSAL, "self.dropout if self.training else 0.0", "0.0"),
+    "shards_add_up_to_the_whole": (MULTI, "(-1, width)", "(self.num_heads, -1)"),
+    "projections_are_only_called": (
+        SELF,
+        "self.W_key(x)",
+        "self.W_key(x.to(self.W_key.weight.dtype))",
+    ),
+    "a_mask_comes_by_its_name": (
+        SELF,
+        "*, attn_mask: Tensor | None = None, need_weights",
+        "attn_mask: Tensor | None = None, *, need_weights",
+    ),
     "equal_to_torch_operator": (FUNCTION, "is_causal, scale=scale", "False, scale=scale"),
     "equal_to_torch_module": (MULTI, "self.head_dim**-0.5", "self.embed_dim**-0.5"),
+}
+
+
+# Asked of an implementation, and not of a problem: they draw their own numbers.
+ON_MODULES = {
+    "dropout_keeps_the_average",
+    "shards_add_up_to_the_whole",
+    "projections_are_only_called",
+    "a_mask_comes_by_its_name",
 }
 
 
@@ -465,7 +533,7 @@ BROKEN_BY = {
 def test_every_fact_can_fail(name):
     snippet, old, new = BROKEN_BY[name]
     fact, broken = getattr(facts, name), Implementation({snippet: [(old, new)]})
-    if name.startswith("dropout"):
+    if name in ON_MODULES:
         arguments = [(broken,)]
     elif name.startswith("equal_to_torch"):
         arguments = [(broken, CASES[0])]
@@ -489,6 +557,7 @@ def test_every_fact_is_among_those_that_can_fail():
         if getattr(thing, "__module__", "") == facts.__name__ and (thing.__doc__ or "").strip()
     }
     helpers = {"assert_equal", "in_float64", "gradients", "copy_weights"}
+    helpers |= {"shard", "modules", "Adapter"}
     assert public - helpers == BROKEN_BY.keys()
 
 

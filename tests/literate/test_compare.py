@@ -162,6 +162,31 @@ def test_a_long_diff_is_cut_short(book):
     assert "… and 32 more lines" in failure.report
 
 
+def test_a_diff_too_long_to_count_says_so(book):
+    page = book.read("```python\nf()\n```\n\n```output\nx\n```\n")
+    failure = judge(page, page.blocks[0], Result(printed="y\n" * 5000))
+    assert failure.report.count("\n  + ") == 8
+    assert "… and at least 192 more lines" in failure.report
+
+
+def test_a_long_line_is_shown_around_what_moved(book):
+    line = "abcd " * 1000
+    page = book.read(f"```python\nf()\n```\n\n```output\n{line}1.50 end\n```\n")
+    failure = judge(page, page.blocks[0], Result(printed=f"{line}2.75 end\n"))
+    *_, old, new, marks, _ = failure.report.split("\n")
+    assert max(map(len, (old, new, marks))) <= 164
+    assert new[marks.index("^") : marks.rindex("^") + 1] == "2.75"
+    assert old == new.replace("2.75", "1.50").replace("+", "-")
+
+
+def test_the_text_that_moved_is_marked_to_the_letter(book):
+    page = book.read("```python\nf()\n```\n\n```output\nthe car is 1.50 old\n```\n")
+    failure = judge(page, page.blocks[0], Result(printed="the cat is 2.50 odd\n"))
+    *_, new, marks, _ = failure.report.split("\n")
+    assert new == "  + the cat is 2.50 odd"
+    assert marks == "          ^    ^^^^  ^"
+
+
 def test_an_output_of_a_block_that_prints_nothing_fails(verdict):
     failure = verdict(printed="")
     assert failure.line == 6

@@ -4,6 +4,8 @@ The same facts are asked of the snippets (test_facts.py) and of deliberately wro
 them (tests/test_wrong_versions.py), so the checks are themselves checked.
 """
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -219,9 +221,9 @@ def equal_to_torch_operator(implementation: Implementation, case: Case) -> None:
     """The function equals F.scaled_dot_product_attention: outputs and gradients, both paths."""
     problem = function_problem(implementation, case)
     query, key, value = (problem.leaves[name] for name in ("query", "key", "value"))
-    if case.mask == "none":
+    if case.mask == "none" and (case.scale is None or case.scale > 0):
         options = {"is_causal": case.causal}
-    else:
+    else:  # with a scale of 0 or less, is_causal makes theirs NaN
         options = {"attn_mask": problem.bias.to(case.dtype)}
     theirs = F.scaled_dot_product_attention(query, key, value, scale=case.scale, **options)
     wanted = gradients(theirs, problem.leaves)
@@ -273,6 +275,104 @@ def equal_to_torch_module(implementation: Implementation, case: Case) -> None:
         assert_equal(f"output, need_weights={need_weights}", output, their_output, case.dtype)
         for name, gradient in gradients(output, inputs).items():
             assert_equal(f"gradient of {name}", gradient, wanted[name], case.dtype)
+
+
+@torch.no_grad()
+def shards_add_up_to_the_whole(implementation: Implementation) -> None:
+    """Give each of two modules two heads of four: their outputs add up, their weights join."""
+    torch.manual_seed(0)
+    whole = implementation.multi_head_attention.MultiHeadAttention(16, 4, kv_dim=5, value_dim=24)
+    query, source = torch.randn(2, 3, 16), torch.randn(2, 6, 5)
+    keep = torch.rand(2, 4, 3, 6) < 0.7
+    context, weights = whole(query, source, attn_mask=keep, need_weights=True)
+    shards = [shard(whole, rank, 2) for rank in (0, 1)]
+    masks = keep.chunk(2, dim=1)
+    for need_weights in BOTH_PATHS:
+        try:
+            parts = [
+                module(query, source, attn_mask=mask, need_weights=need_weights)
+                for module, mask in zip(shards, masks, strict=True)
+            ]
+        except ValueError as error:
+            raise AssertionError(f"a shard is refused: {error}") from error
+        if need_weights:
+            parts, found = zip(*parts, strict=True)
+            assert_equal("weights", torch.cat(found, 1), weights, torch.float32)
+        assert_equal(f"sum, need_weights={need_weights}", sum(parts), context, torch.float32)
+
+
+def shard(whole: nn.Module, rank: int, ranks: int) -> nn.Module:
+    """Return a copy of a MultiHeadAttention that holds its share of the heads alone."""
+    part = copy.deepcopy(whole)
+    for projection in (part.W_query, part.W_key, part.W_value):
+        projection.weight = nn.Parameter(projection.weight.chunk(ranks)[rank])
+        projection.bias = nn.Parameter(projection.bias.chunk(ranks)[rank])
+    part.out_proj.weight = nn.Parameter(part.out_proj.weight.chunk(ranks, dim=1)[rank])
+    part.out_proj.bias = part.out_proj.bias if rank == 0 else None
+    return part
+
+
+class Adapter(nn.Module):
+    """A projection changed by a matrix of rank one, as LoRA does it: it has no weight itself."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, 1, bias=False)
+        self.up = nn.Linear(1, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in_features) → (..., out_features)."""
+        return self.base(x) + self.up(self.down(x))
+
+
+def modules(implementation: Implementation) -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
+    """Return each snippet's module with inputs that fit it, by the snippet's name."""
+    x, source = torch.randn(2, 3, 8), torch.randn(2, 3, 6)
+    return {
+        "self_attention": (implementation.self_attention.SelfAttention(8, 4), (x,)),
+        "causal_self_attention": (
+            implementation.causal_self_attention.CausalSelfAttention(8, 4),
+            (x,),
+        ),
+        "multi_head_attention": (
+            implementation.multi_head_attention.MultiHeadAttention(8, 2, kv_dim=6),
+            (x, source, source),
+        ),
+        "cross_attention": (implementation.cross_attention.CrossAttention(8, 6, 4), (x, source)),
+    }
+
+
+def projections_are_only_called(implementation: Implementation) -> None:
+    """Put an adapter around each: the same as with the adapter's matrices added to the weights."""
+    torch.manual_seed(0)
+    for name, (module, inputs) in modules(implementation).items():
+        adapted = copy.deepcopy(module)
+        for projection, linear in list(module.named_children()):
+            adapter = Adapter(getattr(adapted, projection))
+            setattr(adapted, projection, adapter)
+            with torch.no_grad():
+                linear.weight += adapter.up.weight @ adapter.down.weight
+        for need_weights in BOTH_PATHS:
+            wanted = module(*inputs, need_weights=need_weights)
+            try:
+                came = adapted(*inputs, need_weights=need_weights)
+            except AttributeError as error:
+                raise AssertionError(f"{name} asks more of a projection: {error}") from error
+            pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+            for one, other in pairs:
+                assert_equal(f"{name} with adapters", one, other, torch.float32)
+
+
+def a_mask_comes_by_its_name(implementation: Implementation) -> None:
+    """After the inputs, where nn.MultiheadAttention wants key_padding_mask, stands no mask of ours."""
+    mask = torch.ones(3, 3, dtype=torch.bool).tril()
+    for name, (module, inputs) in modules(implementation).items():
+        try:
+            module(*inputs, mask)
+        except TypeError:
+            continue
+        raise AssertionError(f"{name} takes a mask without its name")
 
 
 @torch.no_grad()

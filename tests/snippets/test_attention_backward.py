@@ -59,7 +59,7 @@ def test_gradcheck_passes(mask):
     value_dim=st.integers(1, 4),
     dtype=st.sampled_from([torch.float64, torch.float32]),
     is_causal=st.booleans(),
-    scale=st.sampled_from([None, 1.0, 0.3]),
+    scale=st.sampled_from([None, 1.0, 0.3, 0.0, -0.5]),
     seed=st.integers(0, 1000),
 )
 def test_outputs_and_gradients_are_pytorchs(
@@ -167,6 +167,12 @@ BAD = {
     "query must be a tensor": lambda q, k, v: (None, k, v),
     "attn_mask must be a tensor": lambda q, k, v: (q, k, v, True),
 }
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), "√d"])
+def test_a_scale_that_is_no_finite_number_is_named(scale):
+    with pytest.raises(ValueError, match=f"^scale must .* finite number, got {scale!r}"):
+        attention(*leaves(), scale=scale)
 
 
 @pytest.mark.parametrize("named", BAD)

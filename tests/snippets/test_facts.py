@@ -31,7 +31,7 @@ cases = st.builds(
     mask=st.sampled_from(MASKS),
     mask_batched=st.booleans(),
     causal=st.booleans(),
-    scale=st.sampled_from([None, 0.3]),
+    scale=st.sampled_from([None, 0.3, 0.0, -0.5]),
     bias=st.booleans(),
     seed=st.integers(0, 99),
 )
@@ -123,3 +123,15 @@ def test_multi_head_attention_equals_the_module_of_torch(case, samples, T_q, T_k
 
 def test_dropout_keeps_the_average():
     facts.dropout_keeps_the_average(REAL)
+
+
+def test_shards_of_the_heads_add_up_to_the_whole():
+    facts.shards_add_up_to_the_whole(REAL)
+
+
+def test_projections_are_only_called():
+    facts.projections_are_only_called(REAL)
+
+
+def test_a_mask_comes_by_its_name():
+    facts.a_mask_comes_by_its_name(REAL)

@@ -3,7 +3,11 @@
 import ast
 import copy
 import io
-import shutil
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +20,8 @@ from tests.snippets.problems import NAMES, SNIPPETS, Implementation
 REAL = Implementation()
 MODULES = NAMES[1:]
 every_snippet = pytest.mark.parametrize("snippet", NAMES)
+# Python 3.13.0 is correct and slow here, which torch says when it compiles a module.
+compiles = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 every_module = pytest.mark.parametrize("snippet", MODULES)
 
 
@@ -72,6 +78,7 @@ def test_public_names_have_docstrings(snippet):
         assert word in text
 
 
+@compiles
 @pytest.mark.parametrize("need_weights", [False, True])
 @every_snippet
 def test_compiled_equals_eager(snippet, need_weights):
@@ -84,9 +91,25 @@ def test_compiled_equals_eager(snippet, need_weights):
         assert_same(compiled(*inputs, **options), run(*inputs, **options))
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler for the default backend")
+def missing_for_the_default_backend() -> str | None:
+    """Return what torch.compile's default backend builds with and this machine lacks, or None."""
+    by_default = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    compiler = os.environ.get("CXX", by_default)
+    try:
+        subprocess.run([compiler, "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"no C++ compiler (CXX names one): {error}"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return None if header.exists() else f"no {header}; install Python's headers"
+
+
+@compiles
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # its own, while it is imported
+# A processor that lacks the instructions asked for compiles with the best that it has.
+@pytest.mark.filterwarnings("ignore:ignoring invalid value for ATEN_CPU_CAPABILITY:UserWarning")
 def test_multi_head_attention_compiles_with_the_default_backend():
+    if missing := missing_for_the_default_backend():
+        pytest.skip(missing)
     module, inputs, options = example("multi_head_attention")
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True)
@@ -96,6 +119,23 @@ def test_multi_head_attention_compiles_with_the_default_backend():
     expected = facts.gradients(wanted, leaves)
     for name, gradient in facts.gradients(output, leaves).items():
         facts.assert_equal(name, gradient, expected[name], torch.float32)
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/g++", str(SNIPPETS), ""])
+def test_a_missing_compiler_is_named(monkeypatch, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    missing = missing_for_the_default_backend()
+    assert missing.startswith("no C++ compiler")
+    assert missing.endswith(f"'{compiler}'")
+
+
+def test_missing_headers_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", sys.executable)  # something that tells its version
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    wanted = f"no {tmp_path / 'Python.h'}; install Python's headers"
+    assert missing_for_the_default_backend() == wanted
+    (tmp_path / "Python.h").touch()
+    assert missing_for_the_default_backend() is None
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -223,6 +263,24 @@ def test_autocast_takes_what_an_earlier_layer_gives(snippet):
     assert_same(came, wanted, torch.bfloat16)
 
 
+@pytest.mark.skipif(
+    torch.backends.quantized.engine == "none", reason="torch has no int8 kernels here"
+)
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor.*deprecated:UserWarning")
+@every_module
+def test_int8_projections_give_nearly_the_same(snippet):
+    module, inputs, options = example(snippet)
+    int8 = torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
+    assert not list(int8.parameters())  # every projection was replaced
+    for need_weights in (False, True):
+        came = int8(*inputs, **options, need_weights=need_weights)
+        wanted = module(*inputs, **options, need_weights=need_weights)
+        pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+        for one, other in pairs:
+            facts.assert_equal("int8", one, other, torch.bfloat16)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @every_snippet
 def test_a_gpu_gives_what_the_cpu_gives(snippet):
@@ -267,8 +325,8 @@ def test_the_lines_that_the_files_share_agree():
         "function, is_causal": (one, lambda **o: from_function(is_causal=True, **o)),
         "function, mask": (one, lambda **o: from_function(attn_mask=causal, **o)),
         "causal": (one, lambda **o: one(x, **o)),
-        "self": (modules["self"], lambda **o: modules["self"](x, causal, **o)),
-        "cross": (modules["cross"], lambda **o: modules["cross"](x, x, causal, **o)),
+        "self": (modules["self"], lambda **o: modules["self"](x, attn_mask=causal, **o)),
+        "cross": (modules["cross"], lambda **o: modules["cross"](x, x, attn_mask=causal, **o)),
         "multi-head": (
             modules["multi-head"],
             lambda **o: modules["multi-head"](x, is_causal=True, **o),
@@ -293,8 +351,9 @@ def test_a_mask_of_another_float_dtype_is_cast():
     module, (x,), _ = example("self_attention")
     mask = torch.randn(5, 5, dtype=torch.float64)
     for need_weights in (False, True):
-        came = module(x, mask, need_weights=need_weights)
-        assert_same(came, module(x, mask.float(), need_weights=need_weights))
+        came = module(x, attn_mask=mask, need_weights=need_weights)
+        wanted = module(x, attn_mask=mask.float(), need_weights=need_weights)
+        assert_same(came, wanted)
 
 
 def test_is_causal_counts_from_the_first_key_as_the_operator_of_torch_does():
