@@ -37,7 +37,7 @@ update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md 
 	$(BIN)/python -m literate update $(PAGE)
 
 build: .venv/installed ## write the site, strictly, into site/
-	$(BIN)/mkdocs build --strict
+	$(BIN)/mkdocs build --strict $(ARGS)
 
 labs: .venv/installed ## measure again: execute the labs and store what they print; LAB=name for one
 	$(BIN)/python -m tools.labs $(LAB)

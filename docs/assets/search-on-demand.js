@@ -35,11 +35,13 @@
   const Worker = window.Worker;
   window.Worker = function (url, options) {
     if (!/\/workers\/search\./.test(url)) return new Worker(url, options);
+    // Relative to this page: by the time of the search, a click may have led into another folder.
+    const address = new URL(url, document.baseURI).href;
     const standIn = new EventTarget();
     const told = [];
     standIn.postMessage = (message) => told.push(message);
     whenSearched(() => {
-      const worker = new Worker(url, options);
+      const worker = new Worker(address, options);
       worker.addEventListener("message", ({ data }) => {
         standIn.dispatchEvent(new MessageEvent("message", { data }));
       });

@@ -6,6 +6,7 @@ import gzip
 import http.server
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,17 +43,38 @@ NO_BROWSER = (
     "`playwright install chromium` or `apt-get install chromium` brings one."
 )
 
+# Clicks on the menu's link to an address, and waits until the page is there. Until the sitemap has
+# come the theme lets a click pass, and the browser would load the page anew: here it may not.
+CLICK = """async (address) => {
+  const link = document.querySelector(`.md-nav--primary .md-nav__link[href="${address}"]`);
+  let instant = false;
+  const watch = (event) => { instant = event.defaultPrevented; event.preventDefault(); };
+  addEventListener("click", watch);
+  for (let frame = 0; !instant; frame++) {
+    if (frame > 600) throw new Error(`navigation to ${address} is not instant`);
+    link.click();
+    await new Promise(requestAnimationFrame);
+  }
+  removeEventListener("click", watch);
+  await new Promise((filled) => document$.subscribe(() => location.href === address && filled()));
+}"""
+
 
 def build(target: Path, project: Path = ROOT) -> subprocess.CompletedProcess:
-    """Build the book of `project` into `target`, as `make build` does."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
-    # Plain output, and none of what a caller's shell may have silenced.
-    environment = {**os.environ, "NO_COLOR": "1"}
-    environment.pop("NO_MKDOCS_2_WARNING", None)
+    """Build the book of `project` into `target`: `make build`, with this Python's packages.
+
+    The literate of `project` draws it, and nothing that the caller's shell or make has set counts.
+    """
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "NO_MKDOCS_2_WARNING")
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
-        command,
+        [
+            *("make", "--silent", "--old-file", ".venv/installed", "build"),
+            f"BIN={Path(sys.executable).parent}",
+            f"ARGS=--site-dir {shlex.quote(str(target))}",
+        ],
         cwd=project,
-        env=environment,
+        env={**environment, "NO_COLOR": "1", "PYTHONPATH": str(project)},
         capture_output=True,
         text=True,
         check=False,
@@ -64,12 +86,23 @@ def copy_project(target: Path, docs: bool = True) -> Path:
     """Copy what builds the book to `target`, to be changed there."""
     for folder in ("overrides", "snippets", *(["docs"] if docs else ["docs/assets"])):
         shutil.copytree(ROOT / folder, target / folder)
-    for file in ("mkdocs.yml", "requirements.txt", "pyproject.toml"):
+    for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)
     shutil.copytree(
         ROOT / "literate", target / "literate", ignore=shutil.ignore_patterns("__pycache__")
     )
     return target
+
+
+def small_book(project: Path, **pages: str) -> Path:
+    """Make of `project` a book in this book's theme that has these pages alone, all in the nav."""
+    copy_project(project, docs=False)
+    for name, text in pages.items():
+        (project / f"docs/{name}.md").write_text(text, encoding="utf-8")
+    settings = (project / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
+    nav = "".join(f"  - {name}.md\n" for name in pages)
+    (project / "mkdocs.yml").write_text(f"{settings}\nnav:\n{nav}", encoding="utf-8")
+    return project
 
 
 def gzipped(path: Path) -> int:

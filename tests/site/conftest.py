@@ -90,6 +90,13 @@ class Reader:
         page.evaluate("document.fonts.ready.then(() => true)")
         return page
 
+    def click_to(self, path, **options):
+        """Open home (or, for home, another page), and from there the page by a click in the menu."""
+        page = self.open("symbols.html" if path == "index.html" else "index.html", **options)
+        page.evaluate(book.CLICK, self.address + path)
+        page.evaluate("document.fonts.ready.then(() => true)")
+        return page
+
     def close(self):
         for context in self.contexts:
             context.close()
@@ -115,16 +122,28 @@ class Reader:
 
 
 @pytest.fixture
-def visit(browser, address):
-    """`visit(path, **options)` opens a page of the site anew.
+def reader(browser, address):
+    """A reader of the site, of whose pages nothing may go wrong.
 
     No request may leave for another host, no script may throw, and nothing may be missing, on the
     page and in whatever the test does there.
     """
     reader = Reader(browser, address)
-    yield reader.open
+    yield reader
     reader.close()
     reader.check()
+
+
+@pytest.fixture
+def visit(reader):
+    """`visit(path, **options)` opens a page of the site anew."""
+    return reader.open
+
+
+@pytest.fixture(params=["opened", "clicked"])
+def arrive(request, reader):
+    """`arrive(path, **options)` opens a page; a second run of the test comes there by a click."""
+    return reader.open if request.param == "opened" else reader.click_to
 
 
 @pytest.fixture(scope="module")

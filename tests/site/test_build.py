@@ -240,6 +240,33 @@ def test_search_holds_each_formula_once(site):
     assert [entry["location"] for entry in index["docs"] if "\\frac{" in entry["text"]] == []
 
 
+SOUND = {"index": "# Home\n\n[On](next.md#there)\n", "next": "# Next\n\n## There\n"}
+
+
+def test_make_build_writes_a_sound_book(tmp_path):
+    project = book.small_book(tmp_path, **SOUND)
+    result = book.build(tmp_path / "site", project)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "site/next.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("index", "# Home\n\n[On](gone.md)\n", ["index.md", "gone.md"]),
+        ("index", "# Home\n\n[On](next.md#gone)\n", ["index.md", "next.md#gone"]),
+        ("stray", "# Stray\n", ['not included in the "nav"', "stray.md"]),
+    ],
+    ids=["dead link", "dead anchor", "page missing from the nav"],
+)
+def test_make_build_fails_and_names_what_is_wrong(tmp_path, name, text, said):
+    project = book.small_book(tmp_path, **SOUND)
+    (project / f"docs/{name}.md").write_text(text, encoding="utf-8")
+    result = book.build(tmp_path / "site", project)
+    assert result.returncode != 0
+    assert [words for words in said if words not in result.stderr] == []
+
+
 @pytest.mark.parametrize(
     ("body", "line", "said"),
     [
@@ -260,10 +287,7 @@ def test_search_holds_each_formula_once(site):
     ],
 )
 def test_an_error_in_a_page_stops_the_build_and_names_the_line(tmp_path, body, line, said):
-    project = book.copy_project(tmp_path, docs=False)
-    (project / "docs/index.md").write_text(body, encoding="utf-8")
-    config = (project / "mkdocs.yml").read_text(encoding="utf-8")
-    (project / "mkdocs.yml").write_text(config[: config.index("\nnav:")] + "\nnav:\n  - index.md\n")
+    project = book.small_book(tmp_path, index=body)
     result = book.build(tmp_path / "site", project)
     assert result.returncode != 0
     assert said in result.stderr

@@ -98,21 +98,38 @@ def run_each():
         runner.wait(timeout=60)
 
 
+@pytest.fixture
+def page_with(site):
+    """`page_with(*marks)` is the first page, home aside, whose HTML holds all of `marks`."""
+
+    def found(*marks):
+        for path in book.PAGES:
+            text = (site / path).read_text(encoding="utf-8")
+            if path != "index.html" and all(mark in text for mark in marks):
+                return path
+        return pytest.fail(f"no page has all of {marks}")
+
+    return found
+
+
 @pytest.mark.parametrize("source", RUNNING)
-def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
-    visit, run_each, source, capsys
-):
-    program = page.read(book.DOCS / source)
-    shown = visit(source.removesuffix(".md") + ".html", **CLIPBOARD)
+def test_each_block_is_copied_with_everything_above(arrive, source):
+    shown = arrive(source.removesuffix(".md") + ".html", **CLIPBOARD)
     unfold(shown)
-    copied = []
-    for block in shown.locator(".md-content article [data-copy=above]").all():
-        copied.append(block.evaluate(CLICK_AND_READ))
+    buttons = shown.locator(".md-content article [data-copy=above]").all()
+    copied = [button.evaluate(CLICK_AND_READ) for button in buttons]
+    program = page.read(book.DOCS / source)
     assert copied == export.programs(program)
     assert len(copied) == len(program.blocks)
+
+
+@pytest.mark.parametrize("source", RUNNING)
+def test_what_is_copied_prints_what_the_page_shows(run_each, source, capsys):
+    program = page.read(book.DOCS / source)
     agreed, expected, moved = 0, "", []
     varies = False
-    for block, printed in zip(program.blocks, run_each(copied), strict=True):
+    printed_by_each = run_each(export.programs(program))
+    for block, printed in zip(program.blocks, printed_by_each, strict=True):
         expected += block.output.text.rstrip("\n") + "\n" if block.output else ""
         varies = varies or bool(block.output and "varies" in block.output.options)
         if varies and not compare.on_reference_platform(book.ROOT):
@@ -126,8 +143,8 @@ def test_each_block_copied_with_everything_above_prints_what_the_page_shows(
     assert moved == []
 
 
-def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(visit):
-    shown = visit(RUNNING[0].removesuffix(".md") + ".html", **CLIPBOARD)
+def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(arrive):
+    shown = arrive(RUNNING[-1].removesuffix(".md") + ".html", **CLIPBOARD)
     button = shown.locator(".md-content article [data-copy=copy]").first
     button.focus()
     shown.keyboard.press("Enter")
@@ -137,14 +154,100 @@ def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(visit):
     assert button.evaluate("(element) => element === document.activeElement")
 
 
-def test_search_finds_a_word_and_leads_to_it(visit):
-    shown = visit("index.html")
+@pytest.mark.parametrize("path", ["index.html", "foundations/index.html"])
+def test_search_finds_a_word_and_leads_to_it(arrive, path):
+    shown = arrive(path)
     open_search(shown, "softmax")
     first = shown.locator(".md-search-result__item a").first
     first.wait_for()
     first.click()
-    shown.wait_for_url(lambda url: "index.html" not in url or "#" in url or "?h=" in url)
+    shown.wait_for_url(lambda url: path not in url or "#" in url or "?h=" in url)
     assert "softmax" in shown.locator(".md-content article").inner_text().lower()
+
+
+LIT = """table => [...table.querySelectorAll('th')]
+    .filter((label) => getComputedStyle(label).fontWeight === '600').map((label) => label.innerText)"""
+
+
+def labels_of(cell):
+    """The labels of a heatmap's cell: its column's, then its row's."""
+    return cell.evaluate(
+        """cell => [cell.closest('table').tHead.rows[0].cells[cell.cellIndex].innerText,
+                    cell.parentElement.cells[0].innerText]"""
+    )
+
+
+def test_pointing_at_a_heatmap_lights_the_labels_of_the_cell(arrive, page_with):
+    shown = arrive(page_with('class="output', 'class="heatmap'))
+    table = shown.locator(".output .heatmap").first
+    cell = table.locator("tbody td").last
+    cell.hover()
+    assert table.evaluate(LIT) == labels_of(cell)
+
+
+def test_arrow_keys_walk_through_a_heatmap(arrive, page_with):
+    shown = arrive(page_with('class="output', 'class="heatmap'))
+    table = shown.locator(".output .heatmap").first
+    table.locator("[tabindex='0']").focus()
+    shown.keyboard.press("ArrowRight")
+    cell = table.locator("tbody td").nth(1)
+    assert cell.evaluate("cell => cell === document.activeElement")
+    assert table.evaluate(LIT) == labels_of(cell)
+
+
+def test_an_explorable_steps(arrive, page_with):
+    shown = arrive(page_with("<attention-explorable"))
+    figure = shown.locator("figure.attention").first
+    figure.locator(".stepper li button").first.click()
+    assert figure.locator("caption").first.inner_text().startswith("Attention scores")
+    figure.locator(".stepper li button").last.click()
+    assert figure.locator("caption").first.inner_text().startswith("Context vectors")
+    assert figure.locator("[aria-current=step]").count() == 1
+
+
+def test_what_a_page_offers_to_take_away_is_downloaded(arrive, page_with, site, address):
+    shown = arrive(page_with('class="take-file"', "Notebook</a>"))
+    links = shown.locator(".md-content a[download]").all()
+    assert len(links) >= 4  # notebook, script, Markdown, a snippet
+    for link in links:
+        with shown.expect_download() as coming:
+            link.click()
+        file = site / link.evaluate("link => link.href").removeprefix(address)
+        assert coming.value.suggested_filename == file.name
+        assert coming.value.path().read_bytes() == file.read_bytes()
+
+
+def test_math_is_drawn_in_its_own_font(arrive, page_with):
+    shown = arrive(page_with("<math"))
+    formula = shown.locator(".md-content article math").first
+    formula.scroll_into_view_if_needed()
+    shown.wait_for_function(
+        "[...document.fonts].some((f) => f.family.includes('Book Math') && f.status === 'loaded')"
+    )
+    assert formula.bounding_box()["height"] > 8
+
+
+def test_a_solution_unfolds_and_its_code_is_copied(arrive, page_with):
+    shown = arrive(page_with('class="success"'), **CLIPBOARD)
+    solution = shown.locator(".md-content article details.success", has=shown.locator("pre")).first
+    code = solution.locator(".highlight pre > code").first
+    assert not code.is_visible()
+    solution.locator("summary").click()
+    assert code.is_visible()
+    copied = solution.locator("[data-copy=copy]").first.evaluate(CLICK_AND_READ)
+    assert copied == code.text_content()
+
+
+def test_the_table_of_contents_leads_to_a_section(arrive, page_with):
+    shown = arrive(page_with('class="success"'))
+    link = shown.locator(".md-sidebar--secondary .md-nav__link").last
+    link.click()
+    section = shown.locator(f"[id='{link.get_attribute('href').partition('#')[2]}']")
+    shown.wait_for_url(lambda url: "#" in url)
+    shown.wait_for_function(
+        "(section) => Math.abs(section.getBoundingClientRect().top) < innerHeight",
+        arg=section.element_handle(),
+    )
 
 
 def features(shown):
@@ -174,7 +277,6 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
         assert alone[path]["copy"] == alone[path]["blocks"]
         assert alone[path]["alive"] == alone[path]["explorables"]
     shown.goto(address + order[0])
-    shown.wait_for_load_state("networkidle")  # the sitemap, without which no navigation is instant
     shown.evaluate("window.notReloaded = true")
 
     def arrive(path):
@@ -187,10 +289,7 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
         assert seen == alone[path], path
 
     for path in order[1:]:
-        shown.evaluate(
-            "(path) => [...document.querySelectorAll('.md-nav--primary a[href]')].find((a) => a.href === path).click()",
-            address + path,
-        )
+        shown.evaluate(book.CLICK, address + path)
         arrive(path)
     for path in reversed(order[:-1]):
         shown.go_back()
@@ -202,8 +301,8 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
     )
 
 
-def test_the_palette_stays_as_chosen(visit, address):
-    shown = visit("index.html", color_scheme="light")
+def test_the_palette_stays_as_chosen(arrive, address):
+    shown = arrive(book.PAGES[1], color_scheme="light")
     assert shown.evaluate("document.body.dataset.mdColorScheme") == "default"
     for _ in range(2):  # from the system's, to light, to dark
         shown.locator("[data-md-component=palette] label:not([hidden])").click()

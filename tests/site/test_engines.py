@@ -1,0 +1,181 @@
+"""The book in the two engines that are not Chromium's: a page of each kind, and what it does."""
+
+import os
+import shutil
+
+import pytest
+from PIL import ImageChops
+
+from tests.site import book, engines
+
+WATCH = """<script>if (!window.wrong) {
+  window.wrong = [];
+  addEventListener("error", (e) => wrong.push(e.message || e.target.src || e.target.href), true);
+  addEventListener("unhandledrejection", (e) => wrong.push(String(e.reason)));
+}</script>"""
+
+# Waits until the first result of the search is in sight, under nothing else, and returns its words.
+FIRST_RESULT = """async () => {
+  for (const end = performance.now() + 25_000; performance.now() < end; ) {
+    const first = document.querySelector('.md-search-result__item');
+    const box = first?.getBoundingClientRect();
+    if (first?.contains(document.elementFromPoint(box.left + 40, box.top + 20)))
+      return first.textContent.toLowerCase();
+    await new Promise(requestAnimationFrame);
+  }
+  throw new Error('the search shows no result');
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(site, tmp_path_factory):
+    """Where the site is served with an ear for errors in each page."""
+    folder = tmp_path_factory.mktemp("watched") / "site"
+    shutil.copytree(site, folder)
+    for file in folder.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("<head>", f"<head>{WATCH}", 1), encoding="utf-8")
+    with book.served(folder) as address:
+        yield address
+
+
+def started(name, folder):
+    """The engine of a name, or one clear reason why there is none: under CI=true a failure."""
+    try:
+        with engines.ENGINES[name](folder) as engine:
+            yield engine
+    except engines.Missing as missing:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(missing))
+
+
+@pytest.fixture(scope="module", params=engines.ENGINES)
+def engine(request, tmp_path_factory):
+    yield from started(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def webkit(tmp_path_factory):
+    yield from started("webkit", tmp_path_factory.mktemp("webkit"))
+
+
+@pytest.fixture
+def open_page(engine, address):
+    """`open_page(path)` opens a page in the engine; no script may throw, nothing may be missing."""
+
+    def at(path):
+        engine.go(address + path)
+        engine.run("() => document.fonts.ready.then(() => true)")
+        return engine
+
+    yield at
+    assert engine.run("() => wrong") == []
+
+
+@pytest.fixture(scope="module")
+def page_with(site):
+    """`page_with(mark)` is the page whose HTML holds `mark` most often."""
+
+    def found(mark):
+        count = {path: (site / path).read_text(encoding="utf-8").count(mark) for path in book.PAGES}
+        most = max(count, key=count.get)
+        assert count[most], f"no page has {mark}"
+        return most
+
+    return found
+
+
+def test_home_is_set_in_the_books_fonts(open_page):
+    engine = open_page("index.html")
+    assert {"Book", "Book Code"} <= fonts(engine)
+
+
+def test_a_chapter_is_set_in_the_books_fonts_math_too(open_page, page_with):
+    engine = open_page(page_with("<math"))
+    assert {"Book", "Book Code", "Book Math"} <= fonts(engine)
+
+
+def fonts(engine):
+    """The families that were loaded."""
+    return set(
+        engine.run(
+            """() => [...document.fonts].filter((font) => font.status === 'loaded')
+                 .map((font) => font.family.replaceAll('"', ''))"""
+        )
+    )
+
+
+def test_an_explorable_steps(open_page, page_with):
+    engine = open_page(page_with("<attention-explorable"))
+    shown = engine.run(
+        """() => {
+          const figure = document.querySelector('figure.attention');
+          return [...figure.querySelectorAll('.stepper li button')].map((button) => {
+            button.click();
+            return figure.querySelector('caption').textContent.split(' ', 2).join(' ');
+          });
+        }"""
+    )
+    assert shown == [
+        "Attention scores",
+        "Scaled scores",
+        "Masked scores",
+        "Attention weights",
+        "Context vectors",
+    ]
+
+
+def test_search_gives_results_after_a_click(open_page, address):
+    engine = open_page("index.html")
+    engine.run(book.CLICK, address + "foundations/index.html")
+    engine.run("() => document.querySelector('.md-search__input').focus()")
+    engine.keys("softmax")
+    assert "softmax" in engine.run(FIRST_RESULT)
+
+
+# --------------------------------------------------- WebKit alone lets punctuation hang in margins
+
+
+NO_PUNCTUATION = "pre, code, samp, kbd, math, math *, figure, attention-explorable, table"
+
+
+def test_no_code_formula_or_figure_hangs_its_punctuation(webkit, address, page_with):
+    for mark in ("<math", "<attention-explorable", "<samp"):
+        webkit.go(address + page_with(mark))
+        hanging = webkit.run(
+            """(all) => [...document.querySelectorAll(all)]
+                 .filter((element) => getComputedStyle(element).hangingPunctuation !== 'none')
+                 .map((element) => element.outerHTML.slice(0, 80))""",
+            NO_PUNCTUATION,
+        )
+        assert hanging == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark"), [("samp", "<samp>["), ("math", "(</mo>")], ids=["output", "formula"]
+)
+def test_the_first_bracket_is_painted(webkit, address, page_with, kind, mark):
+    """As published it looks as where nothing may hang, and not as where everything does."""
+    webkit.go(address + page_with(mark))
+    webkit.run("() => document.fonts.ready.then(() => true)")
+    webkit.run(
+        """(kind) => [...document.querySelectorAll(`.md-content ${kind}`)].find(
+             (one) => one.checkVisibility() && /^[[(]/.test(one.textContent)).id = 'bracketed'""",
+        kind,
+    )
+    published = webkit.picture("#bracketed")
+    whole, eaten = (hung(webkit, value) for value in ("none", "first"))
+    assert ImageChops.difference(published, whole).getbbox() is None
+    assert ImageChops.difference(published, eaten).getbbox() is not None
+
+
+def hung(webkit, value):
+    """The bracketed element, painted with `hanging-punctuation` of that value everywhere."""
+    webkit.run(
+        """(value) => {
+          const style = document.getElementById('hung') ?? document.head.appendChild(document.createElement('style'));
+          style.id = 'hung';
+          style.textContent = `* { hanging-punctuation: ${value} !important }`;
+        }""",
+        value,
+    )
+    return webkit.picture("#bracketed")
