@@ -57,6 +57,8 @@ CLICK = """async (address) => {
   }
   removeEventListener("click", watch);
   await new Promise((filled) => document$.subscribe(() => location.href === address && filled()));
+  // The theme shuts the search 125 ms after it left a page, by a timer that was set before this one.
+  await new Promise((passed) => setTimeout(passed, 125));
 }"""
 
 

@@ -174,9 +174,8 @@ def firefox(profile: Path):
         said = re.compile(r"BiDi listening on (ws://\S+)")
         heard = filter(None, map(said.search, process.stderr))
         address = next(heard)[1]
-        threading.Thread(
-            target=process.stderr.read, daemon=True
-        ).start()  # or it fills, and all waits
+        # Its messages are read to the end, or the pipe fills and all waits.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
         socket = websocket.create_connection(
             f"{address}/session", timeout=PATIENCE, suppress_origin=True
         )
