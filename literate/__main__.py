@@ -29,6 +29,9 @@ def main(arguments=None):
         except _refused() as error:
             print(f"{page.name}: left as it was\n{error}", file=sys.stderr)
             failed = 1
+        except KeyboardInterrupt:
+            print(f"\n{shown(path)}: stopped", file=sys.stderr)
+            return 130  # as a shell says of what Ctrl-C ended
     return failed
 
 

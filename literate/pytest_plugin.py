@@ -4,17 +4,20 @@ import pytest
 
 from literate import compare
 from literate import run as runner
-from literate.page import PageError, is_page, read
+from literate.page import Block, PageError, is_page, read
 from literate.site import fences
 
 
-def pytest_configure(config):
-    """Send the last word of a block stuck in native code past pytest's capture; keep pages to us."""
-    from _pytest.faulthandler import fault_handler_stderr_fd_key
-
-    runner.stderr = config.stash.get(fault_handler_stderr_fd_key, runner.stderr)
-    if config.getoption("--codeblocks", False):  # pytest-codeblocks' own habit; pages are ours
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep pages to us under `--codeblocks`, which users of pytest-codeblocks give by habit."""
+    if config.getoption("--codeblocks", False):
         config.pluginmanager.unregister(name="codeblocks")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if config.getoption("usepdb"):
+        return "pages run in this process, for --pdb: what one changes, the next one meets"
+    return None
 
 
 def pytest_collect_file(file_path, parent):
@@ -59,7 +62,11 @@ class PageFile(pytest.File):
         return True in kinds and False in kinds[kinds.index(True) :]
 
     def setup(self):
-        self.run = runner.Run(self.page)
+        self.run = self.new_run()
+
+    def new_run(self, solutions: bool = True) -> runner.Run:
+        """Return a Run of the page, in this process where a debugger may be wanted."""
+        return runner.Run(self.page, solutions, here=self.config.getoption("usepdb"))
 
     def teardown(self):
         if self.run:
@@ -74,7 +81,7 @@ class Held(pytest.Item):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def hold(self, run, block):
+    def hold(self, run: runner.Run, block: Block) -> None:
         """Run `block` and raise BlockFailure unless it does what the page says."""
         result = run.upto(block)
         page = self.parent.page
@@ -87,7 +94,7 @@ class Held(pytest.Item):
         why = block.output.options.get("varies") if block.output else None
         if why and not result.raised and not compare.on_reference_platform(page.root):
             pytest.skip(f"{page.name}:{failure.line}: varies ({why}); it differs on this platform")
-        raise BlockFailure(failure.report)
+        raise BlockFailure(failure.report).with_traceback(run.inside(failure.line))
 
 
 class BlockFailure(Exception):
@@ -110,7 +117,7 @@ class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
     def runtest(self):
-        run = runner.Run(self.parent.page, solutions=False)
+        run = self.parent.new_run(solutions=False)
         try:
             for block in run.blocks:
                 self.hold(run, block)

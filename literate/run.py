@@ -1,55 +1,52 @@
-"""Run a page's blocks in one real module, and keep what each printed and raised.
+"""Run a page's blocks in a process of its own, and keep what each printed and raised.
 
-While a block runs, the process looks to it like a fresh `python page.py` with `FRESH` set:
-`__main__` is the page, its folder is empty, its seed is new. Between blocks everything the page
-may have changed is put back, so pages can run in any order and leave nothing behind.
+A page gets a fresh process, forked from one that has imported torch and computed nothing, or, where
+forking is missing or unsafe, spawned. So nothing of a page can reach another, or this process,
+which holds the clock and ends whatever does not end by itself.
 """
 
+import atexit
+import builtins
 import contextlib
-import faulthandler
 import io
-import linecache
+import json
 import os
-import random
+import re
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
-import threading
-import traceback
-import types
+import time
 import warnings
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import Pipe
+from pathlib import Path
+from types import TracebackType
 
-import torch
-
-from literate.page import shown
-
-# The one place where determinism is set. A page starts from these, in every run.
-SEED = 0
-THREADS = int(os.environ.get("LITERATE_THREADS", "1"))
-DTYPE = torch.float32
-PRINT_OPTIONS = {"profile": "default", "sci_mode": None}
-WARNING_FILTERS = [("default", None, Warning, None, 0)]
+from literate import child
+from literate.page import Block, Page, shown
 
 LIMIT = float(os.environ.get("LITERATE_LIMIT", "60"))  # seconds a block may take
-GRACE = min(5.0, LIMIT)  # seconds more for native code, which only the end of the process can stop
-MOST_PRINTED = 100_000  # characters a block may print
+GRACE = 5.0  # seconds that threads and processes have to end when their page does, LIMIT at most
+START = 120.0  # seconds that a process may take to import torch
+FORKS = sys.platform == "linux"
 
-stderr = 2  # where the last word of a run stuck in native code goes; the pytest face moves it
-
-
-class BlockStopped(BaseException):
-    """A block went past a limit; not an Exception, so that `except Exception` lets it through."""
-
-    __module__ = "builtins"  # so that a traceback names it without a module
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)  # of faulthandler
+PLACE = re.compile(r'^(?P<before>[ |]*File )"(?P<file>.*)", line (?P<line>\d+)', re.MULTILINE)
+OURS = re.compile(
+    rf'^[ |]*File "{re.escape(child.__file__)}".*\n(?:[ |]* {{4}}.*\n)*', re.MULTILINE
+)
 
 
 @dataclass
 class Result:
     """What one block did: its printed text, and how it ended.
 
-    `raised` is the name of the exception that ended it, or ""; `last_line` the line a traceback
-    ends in; `traceback` its text with true page lines; `line` the page's line that raised.
+    `raised` is the name of the exception that ended it, or ""; where no exception did, it is what
+    did, in several words. `last_line` is the line a traceback ends in; `traceback` its text with
+    true page lines; `line` the page's line that raised; `broken` how the block went round stdout.
     """
 
     printed: str = ""
@@ -61,314 +58,314 @@ class Result:
 
 
 class Run:
-    """One run of a page. Blocks run once, in order, when first asked for."""
+    """One run of a page. Blocks run once, in order, when first asked for; the page ends with its last.
 
-    def __init__(self, page, solutions=True):
+    With `here` the page runs in this process, for a debugger: nothing limits it, and what it
+    changes stays changed.
+    """
+
+    def __init__(self, page: Page, solutions: bool = True, here: bool = False):
         self.page = page
         self.blocks = [b for b in page.blocks if solutions or not b.solution]
-        self.results = []
-        self.folder = tempfile.TemporaryDirectory(prefix="literate-")
-        self.module = types.ModuleType("__main__")
-        self.module.__file__ = str(page.path)
-        self.state = None
-        lines = [line + "\n" for line in page.source.split("\n")]
-        linecache.cache[str(page.path)] = (len(page.source), None, lines, str(page.path))
+        self.places = {id(block): place for place, block in enumerate(self.blocks)}
+        self.results: list[Result] = []
+        self.failed: Block | None = None  # the first that ended as it did not announce
+        self.here = here
+        self.play: _Here | _Process | None = None
+        self.folder = tempfile.TemporaryDirectory(prefix="literate-", ignore_cleanup_errors=True)
+        self.printed = io.FileIO(Path(self.folder.name, "printed"), "w+")
+        self.alive: dict[str, int] = {}  # thread or process → line of the block that started it
 
-    def upto(self, block):
+    def upto(self, block: Block) -> Result:
         """Run the page up to and including `block`; return its Result."""
-        index = self.blocks.index(block)
-        while len(self.results) <= index:
-            self.results.append(self._run(self.blocks[len(self.results)]))
-        return self.results[index]
+        place = self.places[id(block)]
+        while len(self.results) <= place:
+            self._run(self.blocks[len(self.results)])
+        return self.results[place]
 
-    def all(self):
+    def all(self) -> list[Result]:
         """Run every block; return the Results in order."""
         return [self.upto(block) for block in self.blocks]
 
-    def failed_before(self, block):
+    def failed_before(self, block: Block) -> Block | None:
         """Return the first earlier block that ended in an exception it did not announce, or None."""
-        for earlier, result in zip(self.blocks, self.results, strict=False):
-            if earlier is block:
-                return None
-            if result.raised and result.raised != earlier.raises:
-                return earlier
-        return None
+        before = self.failed and self.places[id(self.failed)] < self.places[id(block)]
+        return self.failed if before else None
 
-    def close(self):
-        """Forget the run: its folder and its lines."""
-        linecache.cache.pop(str(self.page.path), None)
+    def inside(self, line: int) -> TracebackType | None:
+        """Return a traceback that leads into a page that runs here, for a debugger; else None."""
+        return self.play.inside(line) if isinstance(self.play, _Here) else None
+
+    def close(self) -> None:
+        """End the page, wherever it is, and delete its folder."""
+        if self.play:
+            self.play.close()
+        self.printed.close()
         self.folder.cleanup()
 
-    def _run(self, block):
-        result, capture = Result(), _Capture()
-        with self._installed(), _streams(capture, result):
-            try:
-                with _time_limit(self.page, block):
-                    exec(self._compile(block), self.module.__dict__)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                self._describe(block, error, result)
-        result.printed = capture.getvalue()
-        return result
+    def _run(self, block: Block) -> None:
+        self.play = self.play or self._begun()
+        if self.play.over:
+            result = Result(raised="an end before it", last_line="not run", line=block.line)
+        else:
+            told = {"code": block.code, "start": block.start, "line": block.line}
+            result = self._result(block, self.play.ask(told, LIMIT))
+        if block is self.blocks[-1] and result.raised in ("", block.raises):
+            result = self._end(block) or result
+        if result.raised and result.raised != block.raises:
+            self.failed = self.failed or block
+        self.results.append(result)
 
-    def _compile(self, block):
-        text = "\n" * (block.start - 1) + block.code
-        code = compile(text, str(self.page.path), "exec", dont_inherit=True, optimize=0)
-        # The last word of a block stuck in native code is a list of frames: let one name the block.
-        return code.replace(co_name=f"<block at {self.page.name}:{block.line}>")
+    def _begun(self) -> "_Here | _Process":
+        folder = Path(self.folder.name).resolve()
+        (folder / "page").mkdir()
+        script = "\n".join(block.code for block in self.blocks if not block.raises)
+        (folder / "page.py").write_text(script, encoding="utf-8")
+        told = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
+        if self.here:
+            return _Here(**told)
+        return _Process(**told, environ=os.environ | child.ENVIRONMENT)
 
-    @contextlib.contextmanager
-    def _installed(self):
-        """Swap the page's state in for the process's own, and back."""
-        outside = _capture_state()
-        main = sys.modules["__main__"]
-        _install_state(self.state or _fresh_state(self.folder.name, str(self.page.path)))
-        sys.modules["__main__"] = self.module
+    def _result(self, block: Block, said: dict | None) -> Result:
+        """Return what came of `block`, given what its process said; None when it said nothing."""
+        if said is None:
+            what = f"the block at {self.page.name}:{block.line} ran longer than {LIMIT:g} s"
+            return self._stopped(block, what)
+        if "ended" in said:
+            what = f"the block on line {block.line} ended the process of its page"
+            return self._stopped(block, f"{what} ({_ending(said['ended'])})")
+        self.alive = {name: self.alive.get(name, block.line) for name in said["alive"]}
+        for warning in said["warned"]:
+            self._warn(*warning)
+        text, line = self._relabelled(said["traceback"], block)
+        said = said["raised"], said["last_line"], text, line, said["broken"]
+        return self._strayed() or Result(self._printed(), *said)
+
+    def _end(self, last: Block) -> Result | None:
+        """End the page as its interpreter would; return a Result if it does not end well."""
+        said = self.play.ask(None, min(GRACE, LIMIT))
+        if said is None:
+            return self._outlived(last, list(self.alive) or ["an exit handler"])
+        if "ended" in said:
+            what = f"the page's exit handlers ended its process ({_ending(said['ended'])})"
+            return self._stopped(last, what)
+        left = self.play.left()
+        if printed := self._printed():
+            return self._stopped(last, f"after its last block the page printed {printed[:60]!r}")
+        if said["broken"] or said["raised"]:
+            what = f"as the page ended: {said['broken'] or said['last_line']}"
+            return self._stopped(last, what)
+        return self._strayed() or (self._outlived(last, left) if left else None)
+
+    def _outlived(self, last: Block, names: list[str]) -> Result:
+        what = f"{', '.join(names)} outlives the page, which must end what it starts"
+        line = min((self.alive[name] for name in names if name in self.alive), default=last.line)
+        return Result(raised="what was left running", last_line=what, line=line)
+
+    def _strayed(self) -> Result | None:
+        """Return a Result if a process that a block forked ran on past the end of that block."""
+        lines = [int(mark.suffix[1:]) for mark in Path(self.folder.name).glob("strayed.*")]
+        what = "the block forked, and the new process ran past its end; end it with os._exit"
+        return Result(raised="a fork", last_line=what, line=min(lines)) if lines else None
+
+    def _stopped(self, block: Block, what: str) -> Result:
+        """Return the Result of a `block` whose process was ended, or ended itself."""
+        stack = Path(self.folder.name, "stack")
+        words = stack.read_text(errors="replace") if stack.exists() else ""
+        path = str(self.page.path)
+        words = words.replace(path.encode("ascii", "backslashreplace").decode(), path)
+        lines = self.page.source.split("\n")
+        frames = [
+            f'  File "{file}", line {line}, in {name}\n'
+            + (f"    {lines[int(line) - 1].strip()}\n" if file == path else "")
+            for file, line, name in FRAME.findall(words)
+        ]
+        head = "Traceback (most recent call last):\n" if frames else ""
+        text, line = self._relabelled(head + "".join(frames[::-1]), block)
+        return Result(self._printed(), "the end of its process", what, text, line)
+
+    def _relabelled(self, text: str, block: Block) -> tuple[str, int]:
+        """Return a traceback that names the files a reader would open, and the page's line in it."""
+        line = block.line
+
+        def place(match: re.Match) -> str:
+            nonlocal line
+            file, at = match["file"], int(match["line"])
+            if file == str(self.page.path):
+                file, at = self.page.origin(at)
+                line = at if file == self.page.path else line
+            return f'{match["before"]}"{shown(file, self.page.root)}", line {at}'
+
+        return PLACE.sub(place, OURS.sub("", text)), line
+
+    def _printed(self) -> str:
+        """Return what the page has printed since this was last asked."""
+        return self.printed.read().decode("utf-8", "backslashreplace")
+
+    def _warn(self, message: str, category: str, file: str, line: int) -> None:
+        """Warn here of what the page warned of there; no filter of this process makes it an error."""
+        kind = getattr(builtins, category, UserWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn_explicit(message, kind, shown(file, self.page.root), line)
+
+
+def _ending(status: int | None) -> str:
+    """Say what the exit status of a process means; None where it is not known."""
+    if status is None or status >= 0:
+        return f"exit status {'unknown' if status is None else status}"
+    return signal.Signals(-status).name
+
+
+class _Process:
+    """A page in a process of its own, and our end of the line to it."""
+
+    def __init__(self, **told):
+        self.over = False
+        self.spawned: subprocess.Popen | None = None
+        self.connection, theirs = Pipe()
+        with theirs:
+            if FORKS:
+                _fork(theirs.fileno())
+            else:
+                self.spawned = _python("spawn", theirs.fileno())
+        self._send(told)
+        said = self._receive(START) or {}
+        if "pid" not in said:
+            self.connection.close()
+            raise RuntimeError(f"{told['path']}: Python did not start, or could not import torch")
+        self.pid = said["pid"]
+
+    def ask(self, request: dict | None, seconds: float) -> dict | None:
+        """Send `request` and return the answer; None, and the end of the process, after `seconds`.
+
+        {"ended": its exit status} is the answer of a process that ended by itself.
+        """
+        self._send(request)
+        answer = self._receive(seconds)
+        if answer is None:
+            self._stop(signal.SIGABRT)  # at which faulthandler writes down where it was
+        return answer
+
+    def left(self) -> list[str]:
+        """Wait for a page that ends well; name the processes that outlived it, and were killed."""
+        return self._last_word(START).get("left", [])
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._stop()
+        self.connection.close()
+
+    def _send(self, message: dict | None) -> None:
+        with contextlib.suppress(OSError):  # it has ended, and its last word is waiting
+            self.connection.send_bytes(json.dumps(message).encode())
+
+    def _receive(self, seconds: float) -> dict | None:
         try:
-            yield
-        finally:
-            self.state = _capture_state()
-            sys.modules["__main__"] = main
-            _install_state(outside)
+            if not self.connection.poll(seconds):
+                return None
+            said = json.loads(self.connection.recv_bytes())
+        except (EOFError, OSError, ValueError):
+            said = _buried(self.spawned) if self.spawned else {"ended": None}
+        self.over = "ended" in said
+        return said
 
-    def _describe(self, block, error, result):
-        """Write what `error` was into `result`, in terms of the page."""
-        inner = error.__traceback__
-        while inner and inner.tb_frame.f_code.co_filename == __file__:
-            inner = inner.tb_next
-        report = traceback.TracebackException(type(error), error, inner)
-        _relabel(report, self.page)
-        places = [n for file, n in _places(error, inner) if file == str(self.page.path)]
-        lines = [n for n in places if self.page.origin(n)[0] == self.page.path]
-        result.raised = type(error).__name__
-        result.last_line = _last_line(error)
-        result.traceback = "".join(report.format())
-        result.line = lines[-1] if lines else block.line
+    def _last_word(self, seconds: float) -> dict:
+        """Return what is said when the process ends; {} if that is not within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not self.over and (said := self._receive(max(0.0, deadline - time.monotonic()))):
+            if self.over:
+                return said
+        return {}
 
-
-def _last_line(error):
-    """Return the line that names the exception; the first, where the message has several."""
-    entries = traceback.format_exception_only(type(error), error)
-    name = type(error).__name__
-    return next((e for e in reversed(entries) if name in e.split(":")[0]), entries[-1]).split("\n")[
-        0
-    ]
+    def _stop(self, *signals: int) -> None:
+        for number in (*signals, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            if not self.over:
+                with contextlib.suppress(OSError):
+                    os.kill(self.pid, number)
+                self._last_word(GRACE)
 
 
-def _places(error, inner):
-    """List the (file, line) pairs that the traceback goes through, outermost first."""
-    places = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(inner)]
-    if isinstance(error, SyntaxError) and error.filename:
-        places.append((error.filename, error.lineno or 0))
-    return places
+def _buried(process: subprocess.Popen) -> dict:
+    """Wait for a spawned page, and say how it ended and whether its group outlived it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    process.kill()
+    said = {"ended": process.wait(), "left": []}
+    deadline = time.monotonic() + (min(GRACE, LIMIT) if said["ended"] == 0 else 0.0)
+    with contextlib.suppress(AttributeError, OSError):  # no such group, or no groups
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGKILL)
+        said["left"] = ["a process"]
+    return said
 
 
-def _relabel(report, page):
-    """Make each frame of `report`, and of what caused it, name the file a reader would open."""
-    stack = []
-    for frame in report.stack:
-        file, line = frame.filename, frame.lineno
-        if file == __file__:  # where a limit was met, or input was refused
-            continue
-        if file == str(page.path):
-            file, line = page.origin(line)
-        text = frame.line  # looked up before the place is renamed
-        name = "<module>" if frame.name.startswith("<block at ") else frame.name
-        stack.append(traceback.FrameSummary(shown(file, page.root), line, name, line=text))
-    report.stack = traceback.StackSummary.from_list(stack)
-    if getattr(report, "filename", None) == str(page.path):
-        file, line = page.origin(int(report.lineno or 0))
-        report.filename, report.lineno = shown(file, page.root), str(line)
-    for cause in (report.__cause__, report.__context__):
-        if cause:
-            _relabel(cause, page)
+def _python(kind: str, handle: int) -> subprocess.Popen:
+    """Start child.py as a `kind`, with a `handle` to what leads here; no terminal reaches it."""
+    if os.name == "nt":
+        os.set_handle_inheritable(handle, True)
+        inherited = {"close_fds": False, "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    else:
+        inherited = {"pass_fds": [handle], "start_new_session": True}
+    # OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one.
+    environ = os.environ | child.ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", child.__file__, kind, str(handle)]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    return subprocess.Popen(command, env=environ, **quiet, **inherited)
 
 
-class _Capture(io.StringIO):
-    """Standard output for one block: bounded, and still readable after the block closes it."""
-
-    def __init__(self):
-        super().__init__()
-        self.closed_by_block = False
-        self.size = 0
-
-    def write(self, text):
-        self.size += len(text)
-        if self.size > MOST_PRINTED:
-            raise BlockStopped(f"printed more than {MOST_PRINTED:,} characters")
-        return super().write(text)
-
-    def close(self):
-        self.closed_by_block = True
-
-
-class _NoInput(io.StringIO):
-    """Standard input for a block: nobody is there to type."""
-
-    def readline(self, *_):
-        raise RuntimeError("a block cannot ask for input: a page runs with nobody at the keyboard")
-
-    read = readline
-
-
-STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
-
-
-@contextlib.contextmanager
-def _streams(capture, result):
-    """Give a block its own stdin and stdout; note in `result` when it went round stdout."""
-    kept = {name: getattr(sys, name) for name in STREAMS}
-    descriptor = os.dup(1)
-    with tempfile.TemporaryFile() as aside:
-        os.dup2(aside.fileno(), 1)
-        before = os.fstat(1)
-        sys.stdin = sys.__stdin__ = _NoInput()
-        sys.stdout = sys.__stdout__ = capture
+def _fork(handle: int) -> None:
+    """Have the nursery fork a page on the connection `handle`; a nursery that died is replaced."""
+    while True:
         try:
-            yield
-        finally:
-            result.broken = _went_round(capture, before)
-            for name, stream in kept.items():
-                setattr(sys, name, stream)
-            os.dup2(descriptor, 1)
-            os.close(descriptor)
+            socket.send_fds(_nursery(), [str(min(GRACE, LIMIT)).encode()], [handle])
+            return
+        except BrokenPipeError:
+            _nursery.cache_clear()
 
 
-def _went_round(capture, before):
-    """Say what a block did to standard output besides printing, or "" when it did nothing."""
-    if getattr(sys, "stdout", None) is not capture:
-        return "the block replaced sys.stdout and did not put it back"
-    if capture.closed_by_block:
-        return "the block closed sys.stdout"
-    try:
-        now = os.fstat(1)
-    except OSError:
-        return "the block closed file descriptor 1, standard output"
-    if not os.path.samestat(now, before):
-        return "the block replaced file descriptor 1, standard output"
-    return "the block wrote to file descriptor 1, past sys.stdout; use print" if now.st_size else ""
+@cache
+def _nursery() -> socket.socket:
+    """Start this process's nursery, once; return the socket that it forks a page for."""
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = _python("fork", theirs.fileno())
+
+    def end():
+        control.close()
+        process.wait()
+
+    atexit.register(end)
+    return control
 
 
-@contextlib.contextmanager
-def _time_limit(page, block):
-    """Stop a block after LIMIT seconds; a block stuck in native code ends the process instead.
+class _Here:
+    """A page in this process, for a debugger."""
 
-    In that case the traceback on standard error names the page and the line.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(
-        signal, "setitimer"
-    ):
-        yield
-        return
+    over = False
 
-    def stop(*_):
-        place = f"{page.name}:{block.line}"
-        raise BlockStopped(f"the block at {place} ran longer than {LIMIT:g} s")
+    def __init__(self, **told):
+        child.determine()
+        self.folder = os.getcwd()
+        self.page = child.Play(**told)
 
-    handler = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT, 1.0)  # again each second, should it be swallowed
-    faulthandler.dump_traceback_later(LIMIT + GRACE, exit=True, file=stderr)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
-        faulthandler.cancel_dump_traceback_later()
+    def ask(self, request: dict | None, _seconds: float) -> dict:
+        """Run the block that `request` tells, if any; what the page leaves running runs on."""
+        steps = [(self.page.execute, request["code"], request["start"])] if request else [(bool,)]
+        return self.page.report(*steps[0]) | {"alive": []}
 
+    def left(self) -> list[str]:
+        """Return nothing: all that the page left is in this process."""
+        return []
 
-# What a page may change in the process: how to read it, and how to set it.
+    def inside(self, line: int) -> TracebackType | None:
+        """Return the traceback of the last exception, or one that stands on `line` of the page."""
+        if not self.page.error:
+            self.page.report(self.page.execute, "raise LookupError", line)
+        return self.page.error.__traceback__
 
-
-def _folder():
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # the block deleted the folder it stood in
-        return tempfile.gettempdir()
-
-
-def _set_environ(values):
-    os.environ.clear()
-    os.environ.update(values)
-
-
-def _set_filters(filters):
-    warnings.resetwarnings()
-    warnings.filters[:] = filters
-
-
-def _set_list(target):
-    return lambda values: target.__setitem__(slice(None), values)
-
-
-def _print_options():
-    return dict(vars(torch._tensor_str.PRINT_OPTS))
-
-
-def _set_print_options(options):
-    vars(torch._tensor_str.PRINT_OPTS).update(options)
-
-
-def _set_device(device):
-    torch.set_default_device(None if device == torch.device("cpu") else device)
-
-
-STATE = {
-    "folder": (_folder, os.chdir),
-    "environ": (lambda: dict(os.environ), _set_environ),
-    "argv": (lambda: list(sys.argv), _set_list(sys.argv)),
-    "import path": (lambda: list(sys.path), _set_list(sys.path)),
-    "warning filters": (lambda: list(warnings.filters), _set_filters),
-    "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
-    "random": (random.getstate, random.setstate),
-    "torch random": (torch.get_rng_state, torch.set_rng_state),
-    "print options": (_print_options, _set_print_options),
-    "dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "device": (torch.get_default_device, _set_device),
-    "threads": (torch.get_num_threads, torch.set_num_threads),
-    "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "anomaly": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    "fast path": (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
-    "deterministic": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    "matmul precision": (
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    ),
-}
-
-
-def _capture_state():
-    return {name: read() for name, (read, _) in STATE.items()}
-
-
-def _install_state(state):
-    """Set what differs, and only that: some of these are slow to set."""
-    for name, value in state.items():
-        read, write = STATE[name]
-        now = read()
-        same = torch.equal(now, value) if isinstance(value, torch.Tensor) else now == value
-        if not same:
-            write(value)
-
-
-def _fresh_state(folder, script):
-    """Return the state in which every page begins."""
-    outside = _capture_state()
-    torch.manual_seed(SEED)
-    random.seed(SEED)
-    torch.set_printoptions(**PRINT_OPTIONS)
-    torch.set_default_dtype(DTYPE)
-    fresh = _capture_state()
-    _install_state(outside)
-    return fresh | {
-        "folder": folder,
-        "argv": [script],
-        "warning filters": WARNING_FILTERS,
-        "threads": THREADS,
-        "device": torch.device("cpu"),
-        "grad": True,
-        "anomaly": False,
-        "fast path": True,
-        "deterministic": 0,
-        "matmul precision": "highest",
-    }
+    def close(self) -> None:
+        """Go back to where the process stood."""
+        os.chdir(self.folder)

@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 
 from literate import compare, export
 from literate.__main__ import main
+from literate.child import THREADS
 from literate.page import pages, read
-from literate.run import THREADS
 from tools.mutants import ROOT
 
 PAGES = [page for page in map(read, pages(ROOT)) if page.blocks]

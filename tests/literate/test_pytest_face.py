@@ -1,5 +1,6 @@
 """Plain pytest works on pages as people expect it to work on tests."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,10 @@ def write(pytester, name, text):
 
 
 def run(project, *arguments):
-    return project.runpytest_inprocess("-p", "no:xdist", "-p", "no:randomly", *arguments)
+    quick = [
+        word for name in ("xdist", "randomly", "hypothesispytest") for word in ("-p", f"no:{name}")
+    ]
+    return project.runpytest_inprocess(*quick, *arguments)
 
 
 def passed(result):
@@ -218,6 +222,44 @@ def test_what_the_process_has_is_left_as_it_was(project):
         "    assert torch.get_default_dtype() == torch.float32\n",
     )
     run(project, "docs/a.md", "docs/test_after.py").assert_outcomes(passed=2)
+
+
+ENDING = {
+    "in a block": ("import os\nos._exit(0)", 4),
+    "in an exit handler": ("import atexit, os\natexit.register(os._exit, 0)", 16),
+}
+
+
+@pytest.mark.parametrize(("code", "line"), ENDING.values(), ids=ENDING)
+def test_a_page_that_ends_its_process_fails_and_every_other_page_runs(project, code, line):
+    write(project, "docs/a.md", PAGE.replace("a = 1", f"a = 1\n{code}"))
+    result = run(project)
+    result.assert_outcomes(passed=6 + (2 if line == 16 else 0), failed=1 if line == 16 else 3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.re_match_lines([r"docs/a\.md:\d+: .* ended .*process.* \(exit status 0\)"])
+
+
+def test_warnings_of_a_page_are_listed_and_fail_nothing(project):
+    write(
+        project, "docs/a.md", PAGE.replace("a = 1", "a = 1\nimport warnings\nwarnings.warn('old')")
+    )
+    result = run(project, "docs/a.md")
+    result.assert_outcomes(passed=3, warnings=1)
+    result.stdout.fnmatch_lines(["*docs/a.md:7: UserWarning: old"])
+
+
+DEBUGGED = {
+    "an exception": (PAGE.replace("b = a + 1", "b = a + None"), "> *docs/a.md(17)<module>()"),
+    "a difference": (PAGE.replace("2.0000", "3.0000"), "> *docs/a.md(22)<module>()"),
+}
+
+
+@pytest.mark.parametrize(("text", "place"), DEBUGGED.values(), ids=DEBUGGED)
+def test_a_debugger_opens_in_the_page(project, text, place):
+    write(project, "docs/a.md", text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pdb", "docs/a.md"]
+    result = project.run(*command, stdin=b"p 'a is', a\nq\n")
+    result.stdout.fnmatch_lines(["pages run in this process, for --pdb*", place, "*('a is', 1)"])
 
 
 def test_with_workers_a_page_stays_on_one(project):
