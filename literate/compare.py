@@ -1,46 +1,67 @@
 """Hold what a block printed against what the page says, and say where they part.
 
-Text and integers agree when they are the same. A float agrees when it has the same form and lies
-within one unit of the last place that the page prints. `-0.0000` is `0.0000`; `1.`, which the
-tensor printer writes when every element is whole, is `1.0000`. Runs of blanks count as one, and
-the blank that the printer puts between `[` and a number, to leave room for a sign, counts as none.
+Everything but a float agrees only as the same text. Equal floats agree however they are written:
+`15.` and `15.0000`, `-0.0` and `0.0`. Another float may lie one unit of the last printed place
+away, if both sides write it in one form, with decimals and two significant digits or more; at most one
+number in twenty of an output may, at least one, and those that do keep their order. Where a number
+is written otherwise, the printer pads otherwise: then blanks beside numbers count for nothing.
+In an output whose numbers are all written alike, each blank counts.
 """
 
 import difflib
 import platform
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
+from operator import eq
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-TOKEN = re.compile(
-    r"""(?P<blank>[^\S\n]+)
-      | (?P<word>[^\W\d]\w* | \d+(?:\.\d+){2,})
-      | (?P<float>(?<![\w.)\]])[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)
-                | \d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)
-      | (?P<integer>\d+)
-      | (?P<mark>.)""",
+from literate.page import Block, Page
+
+if TYPE_CHECKING:  # judging imports no torch
+    from literate.run import Result
+
+# What Python, NumPy and PyTorch print for a float: with a point or a signed power, so that neither
+# a hash (`8e83948577a`) nor a version (`2.13.0`) nor a name (`block1.0`) is one. The sign of an
+# imaginary part belongs to its number.
+NUMBER = re.compile(
+    r"""( (?:(?<![\w.)\]])[-+]? | (?<=[\d.])[-+](?=[\d.e+-]{1,40}j))
+          (?: [0-9]++ (?:\.[0-9]*+(?!\.[0-9]))? e[-+][0-9]{2,3} (?![^\Wj])
+            | [0-9]++ \.[0-9]*+ (?!\.[0-9]|[eE][-+]?[0-9])
+            | (?:inf|nan) (?!\w)) )""",
     re.VERBOSE,
 )
+MOVERS = 20  # one number in so many may use its allowance
+SHOWN = 8  # lines shown
+MOST = 200  # differences looked for
+WIDEST = 160  # characters of a line
 
 
-@dataclass(frozen=True)
-class Token:
+class Part(NamedTuple):
+    """Where two lines part: the place in the printed one, what stands there in both, and the `kind`.
+
+    Numbers are "equal", though written otherwise, "near" or "far"; blanks beside a number are a
+    "blank", and all else is "text".
+    """
+
     kind: str
-    text: str
-    start: int
-    spaced: bool  # a run of blanks stands before it
+    where: slice
+    expected: str
+    printed: str
 
 
 @dataclass
 class Difference:
-    """One line that differs: its index in the page's text, both versions, and which parts moved."""
+    """One line that differs: its index in the page's text, both versions, and where they part."""
 
     index: int
     expected: str | None
     printed: str | None
-    moved: list[slice] = field(default_factory=list)
+    parts: list[Part]
 
 
 @dataclass
@@ -51,23 +72,44 @@ class Failure:
     report: str
 
 
-def differences(expected, printed):
-    """Return the Differences between two texts, line by line; none when they agree."""
+def differences(expected: str, printed: str) -> list[Difference]:
+    """Return the Differences between two texts, line by line; none when they agree.
+
+    The time is linear in the size of the texts: of a text that fails, no more than about MOST
+    differences are looked for.
+    """
     before, after = _lines(expected), _lines(printed)
-    found = []
-    for index, old, new in _aligned(before, after):
-        moved = _moved(old, new)
-        if moved is not None:
-            found.append(Difference(index, old, new, moved))
-    return found
+    if before == after:
+        return []
+    if len(before) != len(after):
+        return _realigned(before, after)
+    most_near = max(1, len(NUMBER.findall(expected)) // MOVERS)
+    parted, near, failed, excused = [], [], 0, {"equal"}
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old == new:
+            continue
+        parts = _parts(old, new)
+        if not all(part.kind in ("blank", "text") for part in parts):
+            excused.add("blank")  # another number, so perhaps another padding
+        if parts := [part for part in parts if part.kind != "equal"]:
+            parted.append(Difference(index, old, new, parts))
+            near += [part for part in parts if part.kind == "near"]
+            failed += any(part.kind in ("far", "text") for part in parts)
+            if max(failed, len(near) - most_near) >= MOST:
+                break
+    if len(near) <= most_near and _in_order(near):
+        excused.add("near")
+    for difference in parted:
+        difference.parts = [part for part in difference.parts if part.kind not in excused]
+    return [difference for difference in parted if difference.parts]
 
 
-def agree(expected, printed):
+def agree(expected: str, printed: str) -> bool:
     """Say whether `printed` is what the page says, by the rules above."""
     return not differences(expected, printed)
 
 
-def judge(page, block, result):
+def judge(page: Page, block: Block, result: "Result") -> Failure | None:
     """Return the Failure of `block`, given the Result of running it, or None when it holds."""
     printed = text_of(block, result)
     where = f"the block on line {block.line}"
@@ -89,15 +131,15 @@ def judge(page, block, result):
     return _mismatch(page, block, printed)
 
 
-def text_of(block, result):
+def text_of(block: Block, result: "Result") -> str:
     """Return what the output fence of `block` must hold: what it printed, and how it ended."""
     ending = result.last_line if block.raises and result.raised else ""
     gap = "\n" if ending and result.printed and not result.printed.endswith("\n") else ""
     text = result.printed + gap + ending
-    return text.replace("\r\n", "\n").replace("\r", "\n")  # as the page is read
+    return text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)  # as the page is read
 
 
-def on_reference_platform(root):
+def on_reference_platform(root: Path) -> bool:
     """Say whether this is where `varies` outputs are checked: Linux x86-64, pinned torch."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
@@ -109,111 +151,130 @@ def on_reference_platform(root):
         return False
 
 
-def _lines(text):
+def _lines(text: str) -> list[str]:
+    """Split a text as a page can hold it: no blanks at the ends of lines, no empty lines at its end."""
     lines = [line.rstrip() for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
     return lines
 
 
-def _aligned(before, after):
-    """Pair the lines of two texts; yields (index on the page, line or None, line or None)."""
-    if len(before) == len(after):
-        yield from ((i, *pair) for i, pair in enumerate(zip(before, after, strict=True)))
-        return
-    matcher = difflib.SequenceMatcher(None, _squeezed(before), _squeezed(after), autojunk=False)
-    for _, i, i_end, j, j_end in matcher.get_opcodes():
-        for step, (old, new) in enumerate(zip_longest(before[i:i_end], after[j:j_end])):
-            yield min(i + step, max(i_end - 1, i)), old, new
-
-
-def _squeezed(lines):
-    return [" ".join(line.split()) for line in lines]
-
-
-def _tokens(line):
-    found, spaced = [], False
-    for match in TOKEN.finditer(line):
-        if match.lastgroup == "blank":
-            spaced = True
-            continue
-        padding = match.lastgroup in ("float", "integer") and found and found[-1].text == "["
-        found.append(Token(match.lastgroup, match[0], match.start(), spaced and not padding))
-        spaced = False
+def _parts(old: str, new: str) -> list[Part]:
+    """Return the Parts in which two lines differ."""
+    before, after = NUMBER.split(old), NUMBER.split(new)
+    if len(before) != len(after):
+        return [_text(old, new)]
+    found, at = [], 0
+    for place, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a != b and place % 2:  # texts stand at even places, numbers at odd ones
+            found.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
+        elif a != b:
+            found.append(_text(a, b, at))
+        at += len(b)
     return found
 
 
-def _moved(old, new):
-    """Return None when two lines agree, else the parts of `new` that moved."""
-    if old is None or new is None:
-        return []
+def _text(old: str, new: str, at: int = 0) -> Part:
+    """Return the Part between two texts, of which `new` stands at `at` in its line, between numbers."""
+    start = _alike(old, new, eq)
+    end = _alike(old[start:][::-1], new[start:][::-1], eq)
+    where = slice(at + start, at + max(len(new) - end, start + 1))
+    # The blanks that begin a line stand beside a number only where nothing else does.
+    same = old.strip() == new.strip() if at else old.rstrip() == new.rstrip()
+    return Part("blank" if same else "text", where, old, new)
+
+
+def _distance(page: str, printed: str) -> str:
+    """Say whether two numbers are "equal", "near" (one unit of their last place) or "far"."""
+    old, new = Decimal(page), Decimal(printed)
     if old == new:
-        return None
-    before, after = _tokens(old), _tokens(new)
-    pairs = list(zip(before, after, strict=False))
-    moved = [slice(b.start, b.start + len(b.text)) for a, b in pairs if not _same(a, b)]
-    return moved if moved or len(before) != len(after) else None
+        return "equal"
+    form = _form(page)
+    if form is None or form != _form(printed):
+        return "far"
+    unit = Decimal(1).scaleb(min(old.as_tuple().exponent, new.as_tuple().exponent))
+    return "near" if abs(old - new) <= unit else "far"
 
 
-def _same(a, b):
-    if (a.kind, a.spaced) != (b.kind, b.spaced):
-        return False
-    return a.text == b.text or (a.kind == "float" and _close(a.text, b.text))
+def _form(number: str) -> tuple[int, bool] | None:
+    """Return how many decimals a number has and whether a power; None for one that may not move."""
+    mantissa, power, _ = number.partition("e")
+    whole, _, decimals = mantissa.partition(".")
+    significant = (whole + decimals).lstrip("-+0")
+    return (len(decimals), bool(power)) if decimals and len(significant) > 1 else None
 
 
-def _close(page, printed):
-    if page.endswith(".") or printed.endswith("."):
-        return Decimal(page) == Decimal(printed)
-    (places, exponent), form = _form(page), _form(printed)
-    if (places, exponent is None) != (form[0], form[1] is None):
-        return False
-    unit = Decimal(1).scaleb((exponent or 0) - places)
-    return abs(Decimal(page) - Decimal(printed)) <= unit
+def _in_order(near: list[Part]) -> bool:
+    """Say whether numbers that moved stand to each other as they did: no swap passes for drift."""
+    values = sorted((Decimal(part.expected), Decimal(part.printed)) for part in near)
+    printed = [new for _, new in values]
+    return printed == sorted(printed)
 
 
-def _form(number):
-    """Return how many places a float's text has, and its exponent (None without one)."""
-    mantissa, _, exponent = number.lower().partition("e")
-    return len(mantissa.partition(".")[2]), int(exponent) if exponent else None
+def _realigned(before: list[str], after: list[str]) -> list[Difference]:
+    """Return the first Differences between texts of different length, but for their like ends."""
+    start = _alike(before, after, _near_lines)
+    end = _alike(before[start:][::-1], after[start:][::-1], _near_lines)
+    before, after = before[start : len(before) - end], after[start : len(after) - end]
+    before, after = before[:MOST], after[:MOST]
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    found = []
+    for _, i, i_end, j, j_end in (step for step in matcher.get_opcodes() if step[0] != "equal"):
+        for step, (old, new) in enumerate(zip_longest(before[i:i_end], after[j:j_end])):
+            parts = [] if None in (old, new) else [_text(old, new)]
+            found.append(Difference(start + min(i + step, max(i_end - 1, i)), old, new, parts))
+    return found
 
 
-def _mismatch(page, block, printed):
+def _near_lines(old: str, new: str) -> bool:
+    return old == new or all(part.kind in ("equal", "near") for part in _parts(old, new))
+
+
+def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
+    """Count the items with which both begin, as far as they are the same."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
+
+
+def _mismatch(page: Page, block: Block, printed: str) -> Failure | None:
     found = differences(block.output.text, printed)
     if not found:
         return None
-    report = "\n".join(_drawn(d) for d in found[:8])
-    if len(found) > 8:
-        report += f"\n  … and {len(found) - 8} more lines"
+    report = "\n".join(_drawn(difference) for difference in found[:SHOWN])
+    if len(found) > SHOWN:
+        least = "at least " if len(found) >= MOST else ""
+        report += f"\n  … and {least}{len(found) - SHOWN} more lines"
     line = block.output.line + 1 + found[0].index
     what = f"the output differs from what the block on line {block.line} prints"
     return _failure(page, line, what, report, f"To accept it: make update PAGE={page.name}")
 
 
-def _drawn(difference):
+def _drawn(difference: Difference) -> str:
     """Draw one difference as page line, printed line and marks under what moved."""
-    lines = []
-    if difference.expected is not None:
-        lines.append(f"  - {difference.expected}")
-    if difference.printed is not None:
-        lines.append(f"  + {difference.printed}")
-    if difference.moved:
-        marks = [" "] * max(part.stop for part in difference.moved)
-        for part in difference.moved:
-            marks[part] = "^" * (part.stop - part.start)
-        lines.append("    " + "".join(marks))
-    return "\n".join(lines)
+    places = [part.where for part in difference.parts]
+    left = places[0].start - WIDEST // 2 if places and places[0].stop > WIDEST else 0
+    window = slice(left, left + WIDEST)
+    lines = [("-", difference.expected), ("+", difference.printed)]
+    drawn = [f"  {sign} {line[window]}" for sign, line in lines if line is not None]
+    if places:
+        marks = [" "] * places[-1].stop
+        for place in places:
+            marks[place] = "^" * (place.stop - place.start)
+        drawn.append("    " + "".join(marks)[window])
+    return "\n".join(drawn)
 
 
-def _failure(page, line, what, *parts):
+def _failure(page: Page, line: int, what: str, *parts: str) -> Failure:
     lines = page.text.split("\n")
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     report = [f"{page.name}:{line}: {what}", f"{line:5} | {text}"]
     return Failure(line, "\n".join(report + [p.rstrip("\n") for p in parts if p]))
 
 
-def _so_far(printed):
+def _so_far(printed: str) -> str:
     if not printed:
         return ""
-    kept = "\n".join(f"  + {line}" for line in printed.rstrip("\n").split("\n")[:8])
-    more = printed.rstrip("\n").count("\n") - 7
+    lines = printed.rstrip("\n").split("\n")
+    kept = "\n".join(f"  + {line[:WIDEST]}" for line in lines[:SHOWN])
+    more = len(lines) - SHOWN
     return f"It printed:\n{kept}" + (f"\n  … and {more} more lines" if more > 0 else "")

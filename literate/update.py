@@ -2,34 +2,73 @@
 
 import os
 import re
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from filelock import FileLock
 
 from literate import compare
+from literate.page import Block, Fence, Page, PageError, read
 from literate.run import Run
+
+Edit = tuple[slice, list[str]]  # lines of a page, from 0, and what takes their place
 
 
 class Refused(Exception):
     """The page was left as it was; the message says why."""
 
 
-def update(page):
+def update(page: Page) -> int:
     """Bring the outputs of `page` up to date; return how many changed.
 
-    An output within tolerance stays as it is. Raises Refused under CI, and when a block raises
-    what the page does not announce, closes stdout or runs too long; the page is then untouched.
+    An output within tolerance stays as it is. Raises Refused under CI, when a block raises
+    what the page does not announce, closes stdout or runs too long, and when the page changed
+    meanwhile or is read-only; the page is then untouched.
     """
     if os.environ.get("CI"):
         raise Refused("CI is set: outputs are updated by an author, who reads the diff")
-    changes = _changes(page)
-    if changes:
-        _replace(page.path, _rewritten(page.path, changes))
-    return len(changes)
+    edits = _edits(page)
+    if edits:
+        rewrite(page, edits)
+    return len(edits)
 
 
-def _changes(page):
-    """Run the page; return (block, text it must print) for each output that must change."""
-    run, changes = Run(page), []
+def rewrite(page: Page, edits: list[Edit]) -> None:
+    """Make all `edits` at once, given in the page's order; every other byte stays.
+
+    Raises Refused where the page or what it includes is no longer what was read, or is read-only.
+    """
+    changed = Refused(f"{page.name}: changed meanwhile; run again")
+    with _locked(page):
+        old = page.path.read_bytes()
+        if not _unchanged(page):
+            raise changed
+        new = page.path.with_name(f".{page.path.name}.tmp")
+        try:
+            with new.open("wb") as file:
+                file.write(_edited(old.decode("utf-8"), edits).encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            new.chmod(page.path.stat().st_mode)
+            if page.path.read_bytes() != old:
+                raise changed
+            new.replace(page.path)
+        finally:
+            new.unlink(missing_ok=True)
+
+
+def fence_lines(like: Fence, info: str, text: str) -> list[str]:
+    """Return the lines of a fence at the place of `like`, long enough for the `text` it holds."""
+    mark = like.marks[0]
+    longest = max((len(run) for run in re.findall(re.escape(mark) + "+", text)), default=0)
+    marks = mark * max(len(like.marks), longest + 1 if longest >= 3 else 0)
+    body = [(like.prefix + line).rstrip() for line in text.rstrip("\n").split("\n")]
+    return [f"{like.prefix}{marks}{info}", *body, like.prefix + marks]
+
+
+def _edits(page: Page) -> list[Edit]:
+    """Run the page; return what must change on it."""
+    run, edits = Run(page), []
     try:
         for block in page.blocks:
             result = run.upto(block)
@@ -42,58 +81,59 @@ def _changes(page):
                 what = "the block prints `8<-`, which the site would take for an include"
                 raise Refused(f"{page.name}:{block.line}: {what}")
             if not _kept_elsewhere(page, block):
-                changes.append((block, compare.text_of(block, result)))
+                edits.append(_edit(page, block, compare.text_of(block, result)))
     finally:
         run.close()
-    return changes
+    return edits
 
 
-def _kept_elsewhere(page, block):
+def _kept_elsewhere(page: Page, block: Block) -> bool:
     """Say whether the output belongs to the reference platform, and this is another."""
     varies = block.output and "varies" in block.output.options
     return varies and not compare.on_reference_platform(page.root)
 
 
-def _rewritten(path, changes):
-    """Return the new bytes of the page, every other byte as it was."""
-    raw = path.read_bytes().decode("utf-8")
-    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", raw)  # each with its own ending
+def _edit(page: Page, block: Block, printed: str) -> Edit:
+    """Return the edit that adds, deletes or replaces the output of `block`."""
+    end = block.fence.end
+    if block.output is None:
+        new = [block.fence.prefix.rstrip(), *fence_lines(block.fence, "output", printed)]
+        return slice(end, end), new
+    if not printed:
+        return slice(end, block.output.end), []
+    start = block.output.line - 1
+    info = page.text.split("\n")[start].lstrip(" >").lstrip("`~").rstrip()
+    return slice(start, block.output.end), fence_lines(block.output, info, printed)
+
+
+def _edited(text: str, edits: list[Edit]) -> str:
+    """Make the edits in `text`, whose lines may end in any way; new ones end as the first does."""
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)  # each with its own ending
     ending = re.search(r"[\r\n]+$", lines[0])[0]
     if not lines[-1].endswith(("\r", "\n")):
         lines[-1] += ending
-    for block, printed in reversed(changes):  # bottom up, so that line numbers stay true
-        if block.output is None:
-            start = end = block.fence.end
-            new = [block.fence.prefix.rstrip(), *_fence(block.fence, "output", printed)]
-        elif not printed:
-            start, end, new = block.fence.end, block.output.end, []
-        else:
-            start, end = block.output.line - 1, block.output.end
-            info = lines[start].lstrip(" >\t\ufeff").lstrip("`~").rstrip()
-            new = _fence(block.output, info, printed)
-        lines[start:end] = [line + ending for line in new]
-    return "".join(lines).encode("utf-8")
+    for place, new in reversed(edits):  # bottom up, so that line numbers stay true
+        lines[place] = [line + ending for line in new]
+    return "".join(lines)
 
 
-def _fence(like, info, printed):
-    """Return the lines of a fence at the place of `like`, long enough for what it holds."""
-    mark = like.marks[0]
-    longest = max((len(run) for run in re.findall(re.escape(mark) + "+", printed)), default=0)
-    marks = mark * max(len(like.marks), longest + 1 if longest >= 3 else 0)
-    body = [(like.prefix + line).rstrip() for line in printed.rstrip("\n").split("\n")]
-    return [f"{like.prefix}{marks}{info}", *body, like.prefix + marks]
+def _unchanged(page: Page) -> bool:
+    """Say whether what is on the disk is still what was read: the page, and what it includes."""
+    with suppress(PageError):
+        now = read(page.path)
+        return (now.text, now.source) == (page.text, page.source)
+    return False
 
 
-def _replace(path, content):
-    """Write `content` beside `path`, then move it there: at any moment it is the old or the new."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, path.stat().st_mode)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+@contextmanager
+def _locked(page: Page) -> Iterator[None]:
+    """Keep other updates of `page` away; the lock ends with its process, however that ends."""
+    if not page.path.stat().st_mode & 0o222 or not os.access(page.path, os.W_OK):
+        raise Refused(f"{page.name}: is read-only")
+    lock = page.path.with_name(f".{page.path.name}.lock.tmp")
+    with FileLock(lock):
+        try:
+            yield
+        finally:
+            with suppress(PermissionError):  # Windows deletes it itself
+                lock.unlink(missing_ok=True)

@@ -4,7 +4,8 @@
 output at a time, reads the damaged page as the checker does, and judges it by what the code printed.
 A mutant is caught when the block fails at a line of the damaged output, and where one line was changed,
 at that line. Of each kind of damage two examples are tried in each output, or with `--all` every one:
-every number, bracket, word and line of the book. Only damage that rule 3 itself calls equal is left out, by arithmetic of our own.
+every number, bracket, word, run of blanks, caret, column and line of the book. Nothing is excused; what leaves
+every value as it was (the sign of a zero, two equal numbers swapped) is no damage.
 """
 
 import itertools
@@ -14,7 +15,6 @@ import re
 import sys
 import tempfile
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from tqdm import tqdm
@@ -38,7 +38,7 @@ class Mutant:
 
 
 def mutants(page, seed=0):
-    """Yield every Mutant of `page`; which digit or letter changes is drawn from `seed`."""
+    """Yield every Mutant of `page`; which digit, letter or blank changes is drawn from `seed`."""
     draw = random.Random(seed)
     for index, block in enumerate(page.blocks):
         if not block.output:
@@ -47,19 +47,21 @@ def mutants(page, seed=0):
         lines = fence.text.rstrip("\n").split("\n")
         for at, line in enumerate(lines):
             exactly = range(fence.line + 1 + at, fence.line + 2 + at)
-            for kind, changed in _damaged(line, draw):
-                yield Mutant(
-                    kind,
-                    index,
-                    _text(page, fence, [*lines[:at], changed, *lines[at + 1 :]]),
-                    exactly,
-                )
+            for kind, changed in (
+                *_renumbered(line, draw),
+                *_reworded(line, draw),
+                *_moved(line, draw),
+            ):
+                body = [*lines[:at], changed, *lines[at + 1 :]]
+                yield Mutant(kind, index, _text(page, fence, body), exactly)
             somewhere = range(fence.line, fence.end + 2)
             if any(lines[at:]) and (len(lines) > 1 or line):
                 shorter = lines[:at] + lines[at + 1 :]
                 yield Mutant("line deleted", index, _text(page, fence, shorter), somewhere)
                 longer = lines[: at + 1] + lines[at:]
                 yield Mutant("line added", index, _text(page, fence, longer), somewhere)
+        for changed in _reversed_columns(lines):
+            yield Mutant("column reversed", index, _text(page, fence, changed), somewhere)
 
 
 def _text(page, fence, body):
@@ -69,27 +71,59 @@ def _text(page, fence, body):
     return "\n".join(lines)
 
 
-def _damaged(line, draw):
-    """Yield (kind, damaged line) for each number, bracket and word of `line`."""
+def _renumbered(line, draw):
+    """Yield (kind, damaged line) for the numbers of `line`."""
     numbers = list(NUMBER.finditer(line))
     for number in numbers:
-        place = draw.choice(_places(number[0]))
-        other = draw.choice([d for d in "0123456789" if d != number[0][place]])
-        yield "digit", _put(line, number, number[0][:place] + other + number[0][place + 1 :])
+        for kind, places in (("digit", _places), ("exact digit", _exact_places)):
+            if places := places(number[0]):
+                place = draw.choice(places)
+                other = draw.choice([d for d in "0123456789" if d != number[0][place]])
+                changed = number[0][:place] + other + number[0][place + 1 :]
+                yield kind, _put(line, number, changed)
         yield "number dropped", _put(line, number, "")
-        flipped = number[0][1:] if number[0][0] == "-" else "-" + number[0]
-        if not _equal(number[0], flipped):
+        if float(number[0]) or "." not in number[0]:
+            flipped = number[0][1:] if number[0][0] == "-" else "-" + number[0]
             yield "sign flipped", _put(line, number, flipped)
     for first, second in itertools.pairwise(numbers):
-        if not (_equal(first[0], second[0]) and _equal(second[0], first[0])):
+        if float(first[0]) != float(second[0]):
             swapped = second[0] + line[first.end() : second.start()] + first[0]
             yield "numbers swapped", line[: first.start()] + swapped + line[second.end() :]
+
+
+def _reworded(line, draw):
+    """Yield (kind, damaged line) for the brackets and words of `line`."""
     for bracket in re.finditer(r"[\[\](){}]", line):
         yield "bracket removed", _put(line, bracket, "")
     for word in re.finditer(r"[A-Za-z]{2,}", line):
         place = draw.randrange(len(word[0]))
         letter = draw.choice([a for a in "abcdefghijklmnopqrstuvwxyz" if a != word[0][place]])
         yield "word altered", _put(line, word, word[0][:place] + letter + word[0][place + 1 :])
+
+
+def _moved(line, draw):
+    """Yield (kind, damaged line) for the layout of `line`: blanks, and what stands between them."""
+    for blanks in re.finditer(" +", line):
+        yield "blank added", _put(line, blanks, blanks[0] + " ")
+        yield "blank removed", _put(line, blanks, blanks[0][1:])
+    for word in re.finditer(r"(?<= )\S+(?= )", line):
+        yield "value moved", line[: word.start() - 1] + word[0] + " " + line[word.end() :]
+    for caret in re.finditer(r"(?<= )[\^~]+|^[\^~]+$", line):
+        yield "caret moved", _put(line, caret, " " + caret[0])
+
+
+def _reversed_columns(lines):
+    """Yield the lines with one column of numbers turned upside down, as far as rows are alike."""
+    rows = [list(NUMBER.finditer(line)) for line in lines]
+    for count, group in itertools.groupby(range(len(lines)), lambda at: len(rows[at])):
+        at = list(group)
+        for column in range(count):
+            values = [rows[i][column][0] for i in at]
+            if [float(value) for value in values] != [float(value) for value in values[::-1]]:
+                changed = list(lines)
+                for i, value in zip(at, values[::-1], strict=True):
+                    changed[i] = _put(lines[i], rows[i][column], value)
+                yield changed
 
 
 def _put(line, match, text):
@@ -103,20 +137,12 @@ def _places(number):
     return digits[:-1] if mantissa.partition(".")[2] else digits
 
 
-def _equal(page, printed):
-    """Say, apart from compare.py, whether rule 3 takes `printed` for `page`."""
-    if page == printed:
-        return True
-    if "." not in page + "".join(re.findall("e", page)) or "." not in printed:
-        return False
-    (mantissa, _, power), (other, _, other_power) = page.partition("e"), printed.partition("e")
-    difference = abs(Fraction(page) - Fraction(printed))
-    places = len(mantissa.partition(".")[2])
-    if not places or not other.partition(".")[2]:
-        return difference == 0
-    if places != len(other.partition(".")[2]) or bool(power) != bool(other_power):
-        return False
-    return difference <= Fraction(10) ** (int(power or 0) - places)
+def _exact_places(number):
+    """Return the places of digits that no rounding moves: of a power, and of a number of one digit."""
+    mantissa, _, _ = number.partition("e")
+    power = range(len(mantissa) + 2, len(number))
+    counted = mantissa.replace(".", "").lstrip("-0")
+    return [*power, len(mantissa) - 1] if len(counted) < 2 and mantissa[-1] != "." else [*power]
 
 
 class Laboratory:

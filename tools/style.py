@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from literate.page import pages, read, shown
-from literate.update import _fence, _replace
+from literate.update import fence_lines, rewrite
 
 ROOT = Path(__file__).parents[1]
 # On a page imports stand where they are first needed, a name may be built up twice, an expression may
@@ -55,11 +55,12 @@ def formatted(books):
 
 def fix(page, changes):
     """Write `changes`, a list of (block, code), into `page`."""
-    lines = page.path.read_text(encoding="utf-8").split("\n")
-    for block, code in reversed(changes):
+    lines, edits = page.text.split("\n"), []
+    for block, code in changes:
         info = lines[block.line - 1].strip(" >").lstrip("`~")
-        lines[block.line - 1 : block.fence.end] = _fence(block.fence, info, code)
-    _replace(page.path, "\n".join(lines).encode())
+        place = slice(block.line - 1, block.fence.end)
+        edits.append((place, fence_lines(block.fence, info, code)))
+    rewrite(page, edits)
 
 
 def main(arguments=()):

@@ -21,6 +21,18 @@ CLOSING = re.compile(r"(?:,\s*\w+=(?:\([^)]*\)|[^,()]+))*\)")
 ZERO = re.compile(r"-?0*\.?0*(?:e[-+]?\d+)?$")
 DASHES = (None, (4, 2), (1, 1.6), (6, 2, 1, 2), (8, 3), (2, 2))
 MARKERS = "sD^vxP"
+RULE = re.compile(r"(?:[\s|+:]*[-=]{2,})+[\s|+:]*|\s*")  # a line under a table's names, or nothing
+NUMBER = re.compile(
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,2})?|[-+]?(?:inf|nan)",
+    re.ASCII,
+)
+# Names are drawn as they are printed, be they $y_$ or _loss.
+CHART = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attention",
+    "font.size": 10,
+    "text.parse_math": False,
+}
 LOG_FROM = 50.0  # an axis whose values span this factor is drawn on a log scale
 
 
@@ -272,27 +284,36 @@ def read_table(text: str) -> Table:
     Names may hold single spaces where columns stand two or more spaces apart.
 
     Raises:
-        DrawingError: a line has another count of columns, or holds something that is no number.
+        DrawingError: "line N of the fence: …", where a line has another count of columns, or holds
+            something that is no number.
     """
-    lines = [line for line in text.split("\n") if line.strip(" -+|=")]
+    lines = [
+        (number, line.replace("|", "  ").strip())
+        for number, line in enumerate(text.split("\n"), 1)
+        if not RULE.fullmatch(line)
+    ]
     if len(lines) < 3:
         raise DrawingError(
             f"chart wants a line of names and two or more of numbers, got {len(lines)} lines"
         )
-    rows = [line.replace("|", " ").split() for line in lines[1:]]
-    names = re.split(r"\s{2,}|\s*\|\s*|\t", lines[0].strip(" |"))
-    if len(names) != len(rows[0]):
-        names = lines[0].replace("|", " ").split()
+    names = re.split(r"\s{2,}|\t", lines[0][1])
+    if len(names) != len(lines[1][1].split()):
+        names = lines[0][1].split()
     if len(names) < 2:
-        raise DrawingError(f"chart wants two or more columns, got {len(names)}: {lines[0]!r}")
-    for line, row in zip(lines[1:], rows, strict=True):
-        if len(row) != len(names):
-            raise DrawingError(f"chart has {len(names)} names, but {len(row)} numbers in {line!r}")
-    try:
-        values = [[float(cell.replace(",", "")) for cell in row] for row in rows]
-    except ValueError as error:
-        raise DrawingError(f"chart is made of numbers: {error}") from None
-    return Table(names, [list(column) for column in zip(*values, strict=True)])
+        raise DrawingError(f"chart wants two or more columns, got {len(names)}: {names[0]!r}")
+    rows = [_row(number, line.split(), len(names)) for number, line in lines[1:]]
+    return Table(names, [list(column) for column in zip(*rows, strict=True)])
+
+
+def _row(line: int, cells: list[str], count: int) -> list[float]:
+    """Read one line of a table; the first number is where it stands in the chart."""
+    if len(cells) != count:
+        found = f"{len(cells)} numbers in {' '.join(cells)!r}"
+        raise DrawingError(f"line {line} of the fence: chart has {count} names, but {found}")
+    for cell in cells:
+        if not NUMBER.fullmatch(cell) or (cell is cells[0] and cell[-1] in "fn"):
+            raise DrawingError(f"line {line} of the fence: chart is made of numbers, got {cell!r}")
+    return [float(cell.replace(",", "")) for cell in cells]
 
 
 def chart(text: str) -> str:
@@ -325,22 +346,22 @@ def _svg(table: Table) -> str:
     from matplotlib.figure import Figure
 
     x, *series = table.columns
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "attention", "font.size": 10}):
+    with rc_context(CHART):
         figure = Figure(figsize=(5, 2.9), layout="constrained", frameon=False)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(frameon=True)
         axes.patch.set_visible(False)
-        for order, (name, y) in enumerate(zip(table.names[1:], series, strict=True)):
-            (line,) = axes.plot(
-                x, y, marker=MARKERS[order % 6], markersize=4, label=name, clip_on=False
-            )
+        for order, y in enumerate(series):
+            y = [value if math.isfinite(value) else math.nan for value in y]  # a gap
+            (line,) = axes.plot(x, y, marker=MARKERS[order % 6], markersize=4, clip_on=False)
             line.set(color=f"#00ff{order + 1:02x}", linewidth=1.6)
             line.set_dashes(DASHES[order % 6] or (None, None))
         _dress(axes, table)
         if len(series) > 1:
             sizes = [len(name) + 8 for name in table.names[1:]]  # a name, and its line before it
             columns = len(sizes) if sum(sizes) <= 62 else max(1, 62 // max(sizes))
-            figure.legend(loc="outside upper left", ncols=columns, frameon=False)
+            place = {"loc": "outside upper left", "ncols": columns, "frameon": False}
+            figure.legend(axes.lines, table.names[1:], **place)
         file = io.StringIO()
         figure.savefig(
             file, format="svg", transparent=True, metadata={"Date": None, "Creator": None}

@@ -67,9 +67,8 @@ def mathml(tex: str, *, display: bool = False) -> str:
 def _refuse_leftovers(root: ElementTree.Element, tex: str) -> None:
     """Raise where the converter passed LaTeX through as if it were a letter."""
     for element in root.iter():
-        text = element.text or ""
-        if not element.tag.endswith("mtext") and UNKNOWN.fullmatch(text):
-            raise MathError(f"cannot draw the formula ${tex}$: {text} is not known")
+        if UNKNOWN.fullmatch(element.text or ""):
+            raise MathError(f"cannot draw the formula ${tex}$: {element.text} is not known")
 
 
 def _join_words(root: ElementTree.Element) -> None:

@@ -1,6 +1,8 @@
 """What a reader takes away prints what the page shows, wherever it is run."""
 
 import ast
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -164,6 +166,7 @@ def test_a_notebook_is_valid_and_the_same_every_time(page):
     text = export.notebook(page)
     nbformat.validate(json.loads(text))
     assert text == export.notebook(page)
+    assert text.endswith("}\n")
 
 
 def test_a_notebook_holds_every_block_with_its_output(page, cells):
@@ -239,6 +242,104 @@ def test_plain_markdown_is_the_page_with_its_includes_expanded(book, page):
     assert "8<-" not in text
     again = book.read(text.encode(), "docs/part/again.md")
     assert [block.code for block in again.blocks] == [block.code for block in page.blocks]
+
+
+def test_several_includes_of_a_page_are_expanded_each_in_its_place(book):
+    book.snippet("one.py", "a = 1\nb = 2\n")
+    book.snippet("two.py", "\nc = 3\n")
+    page = book.read(
+        b'One.\n\n> ```python\n> --8<-- "one.py"\n> ```\n\nTwo.\n\n```python\n--8<-- "two.py"\n```\n'
+    )
+    assert export.markdown(page) == (
+        "One.\n\n> ```python\n> a = 1\n> b = 2\n> ```\n\nTwo.\n\n```python\nc = 3\n```\n"
+    )
+
+
+def told_as(book, text, site_url=""):
+    """Return the Markdown cells of a page's notebook, without the heading."""
+    page = book.read(text.encode(), "docs/part/page.md")
+    cells = nbformat.reads(export.notebook(page, site_url), as_version=4).cells
+    return [cell.source for cell in cells[1:] if cell.cell_type == "markdown"]
+
+
+@pytest.mark.parametrize("end", ["---", "..."])
+def test_front_matter_ends_where_it_says(book, end):
+    assert told_as(book, f"---\ntitle: x\n{end}\n\nText.\n") == ["Text."]
+
+
+def test_a_page_that_opens_without_front_matter_keeps_its_first_line(book):
+    assert told_as(book, "First.\n\nSecond.\n") == ["First.\n\nSecond."]
+
+
+def test_the_heading_names_the_page_and_leads_to_it(page):
+    def heading(site_url):
+        return nbformat.reads(export.notebook(page, site_url), as_version=4).cells[0].source
+
+    assert "*From the book **Attention, Executed**: docs/part/page.md." in heading("")
+    address = "https://example.org/book/part/page.html"
+    assert f"[docs/part/page.md]({address})" in heading("https://example.org/book/")
+
+
+def test_a_page_outside_the_book_leads_to_the_site(book):
+    page = book.read("See [a](b.md).\n", "README.md")
+    text = export.notebook(page, "https://example.org/book/")
+    assert "[README.md](https://example.org/book/)" in text
+
+
+def test_links_to_sources_lead_to_the_pages_made_from_them(book):
+    text = "[a](b.md) [c](../labs/d.ipynb#e) [f](#here) [g](/h.md) [i](j.mdx)\n"
+    assert told_as(book, text, "https://example.org/") == [
+        "[a](https://example.org/part/b.html) [c](https://example.org/labs/d.html#e) "
+        "[f](#here) [g](/h.md) [i](https://example.org/part/j.mdx)"
+    ]
+
+
+def test_an_explorable_becomes_a_link_at_its_place(book):
+    fence = "```attention\ntokens: a b\nembeddings: [[1], [2]]\n```"
+    inside = fence.replace("\n", "\n    ")
+    text = f"{fence}\n\n!!! note\n\n    {inside}\n"
+    link = "*An interactive figure stands here on [the page](https://example.org/part/page.html).*"
+    assert told_as(book, text, "https://example.org/") == [f"{link}\n\n> **Note**\n>\n> {link}"]
+
+
+def test_what_stands_in_an_admonition_keeps_its_own_indent(book):
+    text = "!!! note\n\n    - a\n\n        deep\n\n    ```text\n    x\n      y { .z }\n    ```\n\nOut.\n"
+    assert told_as(book, text) == [
+        "> **Note**\n>\n> - a\n>\n>     deep\n>\n> ```text\n> x\n>   y { .z }\n> ```\n\nOut."
+    ]
+
+
+def test_an_admonition_may_have_no_title(book):
+    (text,) = told_as(book, '!!! note ""\n\n    Text.\n')
+    assert [line.strip("> ") for line in text.split("\n")] == ["", "", "Text."]
+
+
+def test_a_script_says_nothing_of_notebooks(page):
+    script = export.script(page)
+    assert script.startswith("# %% [markdown]\n")
+    assert "raises-exception" not in script
+
+
+def test_what_a_block_printed_before_it_raised_is_stored_to_the_letter(book):
+    text = '```python\nf()\n```\n\n```output raises="KeyError"\n{}KeyError: 1\n```\n'
+    for printed in ("", "a\n\nb\n"):
+        page = book.read(text.replace("{}", printed).encode())
+        (cell,) = nbformat.reads(export.notebook(page), as_version=4).cells[1:]
+        assert [o.text for o in cell.outputs if o.output_type == "stream"] == [printed] * bool(
+            printed
+        )
+        assert (cell.outputs[-1].ename, cell.outputs[-1].evalue) == ("KeyError", "1")
+
+
+def test_code_that_must_raise_keeps_its_strings_when_it_is_indented(book):
+    code = "name = 'x'\ntext = f\"\"\"\n{name}\n  end\"\"\"\n'''\nalone\n'''\nprint(text)\n1 / 0"
+    page = book.read(
+        f'```python\n{code}\n```\n\n```output raises="ZeroDivisionError"\nZeroDivisionError: x\n```\n'.encode()
+    )
+    spoken = io.StringIO()
+    with contextlib.redirect_stdout(spoken):
+        exec(export.pieces(page)[0], {})
+    assert spoken.getvalue() == "\nx\n  end\nZeroDivisionError: division by zero\n"
 
 
 # ---- The command. ----

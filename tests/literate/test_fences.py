@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markdown import Markdown
 from pymdownx.superfences import SuperFencesException
 
+from literate.page import PageError
 from literate.site import explorable, fences, figures
 from tests.literate import by_torch
 
@@ -144,7 +145,7 @@ def test_a_wrong_option_stops_the_build_and_says_what_was_wanted(options, said):
         (
             "d y\n1 2\n1 many",
             {"chart": ""},
-            "made of numbers: could not convert string to float: 'many'",
+            "line 3 of the fence: chart is made of numbers, got 'many'",
         ),
         ("d\n1\n2", {"chart": ""}, "two or more columns, got 1"),
         ("1", {"wide": ""}, "unknown option `wide`"),
@@ -422,6 +423,74 @@ def test_the_names_of_many_lines_fit_above_the_chart():
 
 def test_the_numbers_of_a_chart_stay_one_keystroke_away():
     assert output(TABLE, "chart").details.pre.text == TABLE
+
+
+@pytest.mark.parametrize("name", ["_loss", "$y_$", "$y$", "a_b^c", "\\\\alpha", "100%"])
+def test_a_name_stands_in_the_legend_as_it_is_printed(name):
+    drawn = BeautifulSoup(figures.chart(f"x  y  {name}\n1  2  3\n2  3  4"), "html.parser")
+    assert name in [text.get_text() for text in drawn.find_all("text")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("1,024", 1024),
+        ("1,234,567.5", 1234567.5),
+        ("-.5", -0.5),
+        ("1e-05", 1e-05),
+        ("5.", 5),
+        ("inf", math.inf),
+    ],
+)
+def test_a_number_in_a_chart_is_what_it_says(cell, value):
+    assert figures.read_table(f"x y\n1 {cell}\n2 3").columns[1][0] == value
+
+
+@pytest.mark.parametrize("cell", ["0,5", "1,02", "1,0245", "-", "--1", "1_000", "n/a", "٣", "1e5x"])
+def test_what_is_no_number_stops_a_chart_at_its_line(book, cell):
+    text = f"```python\nf()\n```\n\n```output chart\nx  y\n---  ---\n1  2\n2  {cell}\n3  4\n```\n"
+    with pytest.raises(PageError, match=rf"^docs/page\.md:9: .*numbers, got '{re.escape(cell)}'"):
+        fences.check(book.read(text))
+
+
+@pytest.mark.parametrize("row", ["-  -", "2", "2 3 4", "- -"])
+def test_a_row_that_is_not_like_the_others_stops_a_chart_at_its_line(row):
+    with pytest.raises(figures.DrawingError, match=r"^line 3 of the fence: "):
+        figures.read_table(f"x  y\n1  2\n{row}\n3  4")
+
+
+@pytest.mark.parametrize("cell", ["inf", "nan"])
+def test_a_chart_needs_to_know_where_a_point_stands(cell):
+    with pytest.raises(figures.DrawingError, match=r"^line 3 of the fence: .*got '" + cell):
+        figures.read_table(f"x  y\n1  2\n{cell}  3")
+
+
+@pytest.mark.parametrize(
+    "rule", ["--- ---", "======", "|---|:--|", "+----+----+", "| --- | --- |", "  "]
+)
+def test_a_line_under_the_names_of_a_chart_is_no_row(rule):
+    assert figures.read_table(f"| x | y |\n{rule}\n| 1 | 2 |\n| 3 | 4 |").columns == [
+        [1, 3],
+        [2, 4],
+    ]
+
+
+CELLS = st.sampled_from(
+    ["0", "-1", "1", "0.5", "1e-38", "3e38", "-3e38", "1,024", "inf", "-inf", "nan"]
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(CELLS.filter(lambda cell: cell[-1] not in "fn"), CELLS, CELLS),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_a_table_that_can_be_read_can_be_drawn(rows):
+    text = "x  a  b\n" + "\n".join("  ".join(row) for row in rows)
+    assert figures.chart(text).count("<text") >= 3
 
 
 def test_names_in_a_chart_may_hold_spaces_bars_and_markup():

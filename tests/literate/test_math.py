@@ -117,3 +117,55 @@ def test_a_formula_that_cannot_be_drawn_is_named(tex):
     with pytest.raises(MathError) as caught:
         mathml(tex)
     assert f"${tex}$" in str(caught.value)
+
+
+def test_latex_over_several_lines_travels_as_one():
+    soup = convert("$$\na +\n  b\n$$")
+    assert soup.select_one("annotation").get_text() == "a + b"
+
+
+def test_the_search_reads_symbols_once():
+    assert convert("$x$").annotation.has_attr("data-search-exclude")
+
+
+@pytest.mark.parametrize("tex", [r"\|a\| - 1", r"|a| - 1", r"[a] - 1"])
+def test_a_sign_after_a_norm_subtracts(tex):
+    assert 'form="prefix">−' not in mathml(tex)
+
+
+def test_a_sign_of_plus_is_bound_as_one_of_minus():
+    assert 'form="prefix">+' in mathml("= +1")
+
+
+def test_transposed_is_a_letter():
+    assert "<mi>⊤</mi>" in mathml(r"K^\top")
+
+
+@pytest.mark.parametrize("tex", [r"\cos^2 x", r"\lim_x y"])
+def test_a_function_name_with_an_index_keeps_its_distance_too(tex):
+    assert mathml(tex).count('<mspace width="0.167em"></mspace>') == 1
+
+
+def test_gathered_lines_are_drawn():
+    rows = BeautifulSoup(mathml(r"\begin{gathered}a\\b\end{gathered}"), "html.parser")
+    assert len(rows.select("mtr")) == 2
+
+
+def test_a_long_formula_scrolls_with_its_punctuation():
+    soup = convert("$a + b + c + d + e + f + g + h + i + j + k$, so")
+    assert soup.select_one("span.math-long").get_text().endswith(",")
+    assert not convert("$a + b$ so").select("span")
+
+
+def test_an_escaped_dollar_is_one():
+    assert convert(r"\$x\$ pair").p.get_text() == "$x$ pair"
+
+
+def test_a_dollar_before_a_number_closes_no_formula():
+    assert not convert("a $b$2 c").select("math")
+
+
+@pytest.mark.parametrize("tex", ["a & b", r"\text{\nosuch}", r"a \nosuch b"])
+def test_what_the_converter_passes_through_is_called_unknown(tex):
+    with pytest.raises(MathError, match=r"(&|\\nosuch) is not known"):
+        mathml(tex)

@@ -1,20 +1,26 @@
 """Updating writes what blocks print, all of it and nothing else, or leaves the page alone."""
 
+import fcntl
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from filelock import FileLock, Timeout
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from literate import update as updater
 from literate.__main__ import main
 from literate.page import PageError, read
-from literate.update import Refused, update
+from literate.update import Refused, rewrite, update
+
+ROOT = Path(updater.__file__).parents[1]
 
 
 @pytest.fixture
@@ -207,32 +213,182 @@ def test_a_write_that_fails_leaves_the_page_and_nothing_else(book, monkeypatch):
 
 
 WRITER = """
-import importlib.util, os, re, sys, tempfile
-from pathlib import Path
+import sys, types
+sys.modules["literate.run"] = types.SimpleNamespace(Run=None)  # to rewrite needs no torch
+from literate.page import read
+from literate.update import rewrite
 
-source = Path(sys.argv[1]).read_text()
-start = source.index("def _replace(")
-exec(source[start:])
-page = Path(sys.argv[2])
 print(flush=True)
 while True:
-    for letter in (b"a", b"b"):
-        _replace(page, letter * 200_000)
+    for letter in "ab":
+        rewrite(read(sys.argv[1]), [(slice(0, 5000), [letter * 20] * 5000)])
 """
 
 
-def test_killed_at_any_moment_a_page_is_the_old_one_or_the_new_one(tmp_path):
-    target = tmp_path / "page.md"
+def test_killed_at_any_moment_a_page_is_the_old_one_or_the_new_one(book):
+    target = book.page("a" * 20 + ("\n" + "a" * 20) * 4999 + "\n")
     for _ in range(12):
-        target.write_bytes(b"a" * 200_000)
-        command = [sys.executable, "-c", dedent(WRITER), updater.__file__, str(target)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        command = [sys.executable, "-c", WRITER, str(target)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
             child.stdout.readline()
-            time.sleep(random.uniform(0, 0.02))
+            time.sleep(random.uniform(0, 0.03))
             child.kill()
-        content = target.read_bytes()
-        assert len(content) == 200_000
-        assert len(set(content)) == 1
+        lines = target.read_text().split("\n")
+        assert len(lines) == 5001
+        assert set(lines[:-1]) in ({"a" * 20}, {"b" * 20})
+    rewrite(read(target), [(slice(0, 5000), ["It goes on."])])
+    assert target.read_text() == "It goes on.\n"
+    assert [p.name for p in target.parent.iterdir()] == ["page.md"]
+
+
+def test_a_read_only_page_is_an_error(book):
+    path = book.page(page("print(1)", "0"))
+    path.chmod(0o444)
+    with pytest.raises(Refused, match=r"docs/page\.md: is read-only"):
+        update(read(path))
+    assert path.read_text() == page("print(1)", "0")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no folder is read-only to the root user")
+def test_a_read_only_folder_is_an_error(book, capsys):
+    path = book.page(page("print(1)", "0"))
+    path.parent.chmod(0o555)
+    assert main(["update", "docs/page.md"]) == 1
+    assert "Permission denied" in capsys.readouterr().err
+
+
+# ---- When others write too. ----
+
+MEANWHILE = {
+    "in prose": "page.write_text(page.read_text() + 'An afterthought.\\n')",
+    "above the code": "page.write_text('A line more.\\n' + page.read_text())",
+    "in the code": "page.write_text(page.read_text().replace('print(1)', 'print(2)'))",
+    "by a file in its place": "new = page.with_name('new'); new.write_text('New.'); new.replace(page)",
+    "to something unreadable": "page.write_bytes(b'`' * 3 + b'python \\xff')",
+    "in what it includes": "(page.parents[1] / 'snippets/part.py').write_text('a = 2')",
+}
+
+
+@pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE)
+def test_a_page_saved_during_the_run_stays_as_it_was_saved(book, change):
+    book.snippet("part.py", "a = 1\n")
+    include = '```python\n--8<-- "part.py"\n```\n\n'
+    target = book.root / "docs/page.md"
+    code = f"from pathlib import Path\npage = Path({str(target)!r})\n{change}"
+    before = include + page(code) + page("print(1)", "0")
+    program = read(book.page(before.encode()))
+    saved = {}
+    namespace = {}
+    exec(code, namespace)  # what the editor will leave
+    for file in (target, book.root / "snippets/part.py"):
+        saved[file] = file.read_bytes()
+    target.write_bytes(before.encode())
+    book.snippet("part.py", "a = 1\n")
+    with pytest.raises(Refused, match=r"docs/page\.md: changed meanwhile; run again"):
+        update(program)
+    assert {file: file.read_bytes() for file in saved} == saved
+
+
+def test_a_page_saved_at_the_last_moment_stays_as_it_was_saved(book, monkeypatch):
+    path = book.page(page("print(1)", "0"))
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("Saved."))
+    with pytest.raises(Refused, match="changed meanwhile"):
+        update(read(path))
+    assert path.read_text() == "Saved."
+
+
+def test_the_page_is_locked_while_it_is_written(book, monkeypatch):
+    path = book.page(page("print(1)", "0"))
+    sync = os.fsync
+
+    def fsync(descriptor):
+        with pytest.raises(Timeout):
+            FileLock(path.with_name(".page.md.lock.tmp"), timeout=0).acquire()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert update(read(path)) == 1
+    assert [p.name for p in path.parent.iterdir()] == ["page.md"]
+
+
+UPDATE = """
+import signal, sys
+from literate.__main__ import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+sys.exit(main(["update", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def started(book):
+    """Return a function that starts an update where the test stands, in a session of its own."""
+    processes = []
+
+    def started(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-c", UPDATE, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield started
+    for process in processes:
+        with process:
+            process.kill()
+
+
+@pytest.fixture
+def arrivals(book):
+    """A pipe into which a block, wherever it runs, writes a byte to say that it has come so far."""
+    pipe = book.root / "arrivals"
+    os.mkfifo(pipe)
+    with open(os.open(pipe, os.O_RDWR), "rb", buffering=0) as file:
+        yield file
+
+
+def test_of_two_updates_at_once_one_writes_and_the_other_says_so(book, started, arrivals):
+    gate = book.page("", "gate")
+    code = f"""
+        import fcntl, os
+        os.write(os.open({str(book.root / "arrivals")!r}, os.O_WRONLY), b".")
+        fcntl.flock(os.open({str(gate)!r}, os.O_RDONLY), fcntl.LOCK_SH)
+        print(1)"""
+    path = book.page(page(dedent(code).strip("\n"), "0"))
+    with gate.open() as closed:
+        fcntl.flock(closed, fcntl.LOCK_EX)
+        both = [started("docs/page.md"), started("docs/page.md")]
+        assert arrivals.read(1) + arrivals.read(1) == b".."
+    (first, second) = sorted((p.communicate(timeout=60), p.returncode) for p in both)
+    assert first == (
+        ("", "docs/page.md: left as it was\ndocs/page.md: changed meanwhile; run again\n"),
+        1,
+    )
+    assert second == (("docs/page.md: 1 output updated\n", ""), 0)
+    assert path.read_text() == page(dedent(code).strip("\n"), "1")
+
+
+def test_interrupted_it_leaves_the_page_and_shows_no_traceback(book, started, arrivals):
+    code = f"""
+        import os
+        os.write(os.open({str(book.root / "arrivals")!r}, os.O_WRONLY), b".")
+        open({str(book.root / "never")!r})"""
+    text = page("print(1)", "0") + page(dedent(code).strip("\n"))
+    os.mkfifo(book.root / "never")  # to open it waits for a writer
+    path = book.page(text)
+    process = started("docs/page.md")
+    assert arrivals.read(1) == b"."
+    os.killpg(process.pid, signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    assert errors == "\ndocs/page.md: stopped\n"
+    assert path.read_text() == text
 
 
 # ---- The command. ----

@@ -1,0 +1,90 @@
+"""A selector goes from the theme's styles only where no page and no script can match it."""
+
+import pytest
+
+from literate.site import stylesheets
+
+
+@pytest.fixture
+def trimmed(tmp_path):
+    """Return a function that trims `css` for a site of one page, and returns what stayed."""
+
+    def trimmed(css, page='<p class="used" data-kind="one">', script="", own=""):
+        files = {
+            "assets/stylesheets/theme.css": css,
+            "part/page.html": page,
+            "assets/javascripts/theme.js": script,
+            "assets/own.css": own,
+        }
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        stylesheets.trim(tmp_path)
+        assert (tmp_path / "assets/own.css").read_text(encoding="utf-8") == own
+        return (tmp_path / "assets/stylesheets/theme.css").read_text(encoding="utf-8")
+
+    return trimmed
+
+
+@pytest.mark.parametrize(
+    "css",
+    [
+        ".used{a:b}",
+        "p{a:b}",
+        "#gone{a:b}",
+        ".used:not(.gone){a:b}",
+        "p:is(.gone,.used){a:b}",
+        "p:where(:not(.gone)){a:b}",
+        "[data-kind]{a:b}",
+        "[data-kind=one]{a:b}",
+        '[data-kind="one"]{a:b}',
+        '[data-kind^="one"]{a:b}',
+        "@media print{.used{a:b}}",
+        "@supports (a:b){.used{a:b}}",
+        "@font-face{a:b}",
+        "@keyframes gone{from{a:b}}",
+        '@charset "utf-8";',
+    ],
+)
+def test_what_can_match_stays(trimmed, css):
+    assert trimmed(css).replace(" ", "") == css.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "css",
+    [
+        ".gone{a:b}",
+        ".used .gone{a:b}",
+        ".used.gone{a:b}",
+        "p.gone:hover{a:b}",
+        "[data-kind=two]{a:b}",
+        "[data-kind~='two']{a:b}",
+        "@media print{.gone{a:b}}",
+        "@supports (a:b){.gone{a:b}}",
+        "/* a remark */",
+    ],
+)
+def test_what_cannot_match_goes(trimmed, css):
+    assert trimmed(css) == ""
+
+
+def test_of_several_selectors_those_stay_that_can_match(trimmed):
+    assert trimmed(".gone,.used:is(a,b),.gone p,p{a:b}") == ".used:is(a,b),p{a:b}"
+
+
+def test_a_name_that_only_a_script_knows_stays(trimmed):
+    assert trimmed(".later{a:b}", script='element.className = "later"') == ".later{a:b}"
+
+
+def test_a_picture_that_no_rule_reads_goes(trimmed):
+    css = ':root{--a:url("x;y");--b:url(z);--c:red;--d:url("w")}p{mask:var(--a)}'
+    left = trimmed(css, own="p{mask:var( --d )}")
+    assert '--a:url("x;y")' in left
+    assert '--d:url("w")' in left
+    assert "--b" not in left
+    assert "--c:red" in left
+
+
+def test_a_picture_that_only_a_trimmed_rule_read_goes_too(trimmed):
+    assert "--a" not in trimmed(":root{--a:url(x);}.gone{mask:var(--a)}")
