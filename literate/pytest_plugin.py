@@ -4,7 +4,7 @@ import pytest
 
 from literate import compare
 from literate import run as runner
-from literate.page import Block, PageError, is_page, read
+from literate.page import SUFFIXES, Block, PageError, is_page, read
 from literate.site import fences
 
 
@@ -21,7 +21,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collect_file(file_path, parent):
-    if is_page(file_path, parent.config.rootpath):
+    asked_for = file_path.name.endswith(SUFFIXES) and parent.session.isinitpath(file_path)
+    if asked_for or is_page(file_path, parent.config.rootpath):
         return PageFile.from_parent(parent, path=file_path)
     return None
 

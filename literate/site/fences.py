@@ -12,7 +12,8 @@ from html import escape
 
 from pymdownx.superfences import SuperFencesException
 
-from literate import page
+from literate.fence import FLAGS, check_output_options
+from literate.page import Page
 from literate.site import explorable, figures
 
 
@@ -53,7 +54,7 @@ def _folded(exact: str, summary: str) -> str:
     return f"<details data-search-exclude><summary>{summary}</summary>{exact}</details>"
 
 
-def check(program: page.Page) -> None:
+def check(program: Page) -> None:
     """Raise PageError at the first fence of `program` that cannot be drawn."""
     for fence in program.fences:
         try:
@@ -69,7 +70,7 @@ def check(program: page.Page) -> None:
 
 def check_output(text: str, options: dict[str, str]) -> None:
     """Raise ValueError where an `output` fence cannot be drawn as its options ask."""
-    page.check_output_options(options)
+    check_output_options(options)
     if "heatmap" in options:
         figures.heatmaps(text, options.get("rows", ""), options.get("cols", ""))
     elif "chart" in options:
@@ -84,11 +85,9 @@ def check_attention(body: str) -> None:
 def output_validator(language, inputs, options, attrs, md) -> bool:
     """Accept the options of an `output` fence, or stop the build with what is wrong."""
     # A flag reaches us as its own name; the checker writes it as a key without a value.
-    given = {
-        key: "" if key in page.FLAGS and value == key else value for key, value in inputs.items()
-    }
+    given = {key: "" if key in FLAGS and value == key else value for key, value in inputs.items()}
     try:
-        page.check_output_options(given)
+        check_output_options(given)
     except ValueError as error:
         raise SuperFencesException(f"output fence: {error}") from error
     options.update(given)

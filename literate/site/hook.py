@@ -53,14 +53,22 @@ def on_files(files, config):
 
 
 def on_nav(nav, config, files):
-    """Remember the pages in reading order."""
+    """Remember the pages in reading order; they must be those that the checker knows."""
+    from literate.page import pages, shown
+
     _pages[:] = nav.pages
+    root = Path(config.config_file_path).parent
+    drawn = {Path(file.abs_src_path) for file in files.documentation_pages()}
+    drawn = {path for path in drawn if path.suffix != ".ipynb"}
+    for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
+        wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
+        raise _stop(f"{shown(path, root)}:1: {wrong}")
     return nav
 
 
 def on_page_markdown(markdown, page, config, files):
     """Read the page as a program; an error in it stops the build and names page.md:line."""
-    if page.file.src_uri.endswith(".md"):
+    if not page.file.src_uri.endswith(".ipynb"):
         page.program = _read(page.file.abs_src_path)
     return markdown
 
@@ -158,9 +166,6 @@ def _with_program(html, page, program):
         return html
     page.meta["downloads"] |= {"notebook": f"{name}.ipynb", "script": f"{name}.py"}
     page.meta["checked"] = sum(block.output is not None for block in program.blocks)
-    if len(CODE.findall(html)) != len(program.blocks):
-        drawn = len(CODE.findall(html))
-        raise _stop(f"{program.name}: {len(program.blocks)} blocks run, but the site draws {drawn}")
     page.meta["programs"] = _deltas(export.programs(program))
     return _with_downloads(html, page, program)
 

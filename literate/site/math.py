@@ -31,7 +31,11 @@ UNKNOWN = re.compile(r"\\[A-Za-z]+|[&\\]")
 
 
 class MathError(ValueError):
-    """A formula that cannot be drawn; the message quotes it."""
+    """A formula that cannot be drawn; the message quotes it, and `tex` is it."""
+
+    def __init__(self, tex: str, reason: str):
+        super().__init__(f"cannot draw the formula ${tex}$: {reason}")
+        self.tex = tex
 
 
 def mathml(tex: str, *, display: bool = False) -> str:
@@ -55,7 +59,7 @@ def mathml(tex: str, *, display: bool = False) -> str:
         root = ElementTree.fromstring(markup.replace("<mi>&</mi>", "<mi>&amp;</mi>"))
     except Exception as error:
         reason = " ".join(filter(None, [type(error).__name__, str(error)]))
-        raise MathError(f"cannot draw the formula ${tex}$: {reason}") from error
+        raise MathError(tex, reason) from error
     _refuse_leftovers(root, tex)
     _join_words(root)
     _give_room(root)
@@ -68,7 +72,7 @@ def _refuse_leftovers(root: ElementTree.Element, tex: str) -> None:
     """Raise where the converter passed LaTeX through as if it were a letter."""
     for element in root.iter():
         if UNKNOWN.fullmatch(element.text or ""):
-            raise MathError(f"cannot draw the formula ${tex}$: {element.text} is not known")
+            raise MathError(tex, f"{element.text} is not known")
 
 
 def _join_words(root: ElementTree.Element) -> None:

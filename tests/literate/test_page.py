@@ -1,10 +1,13 @@
 """Every fence labelled python is collected, and what cannot be read names page.md:line."""
 
+import contextlib
 import re
+from time import process_time
 
 import pytest
 
-from literate.page import PageError, check_output_options, pages, read, shown
+from literate.fence import check_output_options
+from literate.page import PageError, pages, read, shown
 
 FORMS = {
     "three backticks": "```python\nprint(1)\n```\n",
@@ -34,7 +37,7 @@ FORMS = {
     "a list in a list": "- one\n\n    - two\n\n        ```python\n        print(1)\n        ```\n",
     "a block quote": "> ```python\n> print(1)\n> ```\n",
     "a definition": "Term\n\n:   A definition.\n\n    ```python\n    print(1)\n    ```\n",
-    "right under a paragraph": "Text:\n```python\nprint(1)\n```\nMore.\n",
+    "right under a paragraph": "Some text:\n```python\nprint(1)\n```\nMore.\n",
     "a slight indent": "  ```python\n  print(1)\n  ```\n",
     "tabs for blanks": "!!! note\n\n\t```python\n\tprint(1)\n\t```\n",
     "Windows line ends": "```python\r\nprint(1)\r\n```\r\n",
@@ -157,14 +160,21 @@ def test_a_solution_is_known_by_its_admonition(book):
     assert [block.solution for block in page.blocks] == [False, True, True, False]
 
 
+IN_DOCS = ("b.md", "a/c.md", "build/d.md", "dist/e.md", "node_modules/f.md", "venv/g.md", "h.mkd")
+NOT_PAGES = ("docs/.i.md", "docs/.j/k.md", "docs/templates/l.md", "docs/m.txt", "notes/n.md")
+
+
 def test_the_pages_of_a_book_are_its_readme_and_its_docs(book):
-    for name in ("README.md", "docs/b.md", "docs/a/c.md", "docs/.d.md", "notes/e.md"):
+    wanted = ["README.md", *(f"docs/{name}" for name in sorted(IN_DOCS))]
+    for name in (*wanted, *NOT_PAGES):
         book.page("", name)
-    assert [shown(path, book.root) for path in pages(book.root)] == [
-        "README.md",
-        "docs/a/c.md",
-        "docs/b.md",
-    ]
+    assert [shown(path, book.root) for path in pages(book.root)] == wanted
+
+
+@pytest.mark.parametrize("suffix", [".markdown", ".mkd", ".mkdn", ".mdown"])
+def test_a_page_by_another_suffix_is_refused(book, suffix):
+    with pytest.raises(PageError, match=rf"page\{suffix}:1: the name of a page ends in .md"):
+        book.read("# A\n", f"docs/page{suffix}")
 
 
 # ---- What cannot be read: the line to blame, and words that the message must hold. ----
@@ -212,27 +222,42 @@ BAD = {
     ),
     "misspelt output": ("```python\nprint(1)\n```\n\n```Output\n1\n```\n", 5, "unknown language"),
     "misspelt python": ("```pyhton\nprint(1)\n```\n", 1, "unknown language `pyhton`"),
-    "python in capitals": ("```Python\nprint(1)\n```\n", 1, "unknown language `Python`"),
-    "a console session": ("```pycon\n>>> 1\n```\n", 1, "unknown language `pycon`"),
-    "a dialect": ("```ipython3\nprint(1)\n```\n", 1, "unknown language `ipython3`"),
+    "python in capitals": ("```Python\nprint(1)\n```\n", 1, "`Python` is drawn as Python"),
+    "a dialect": ("```ipython3\nprint(1)\n```\n", 1, "`ipython3` is drawn as Python"),
+    "Python by another name": ("```sage\nprint(1)\n```\n", 1, "`sage` is drawn as Python"),
+    "a configuration in Python": ("```starlark\na = 1\n```\n", 1, "`starlark` is drawn as Python"),
+    "an old Python": ("```python2\nprint 1\n```\n", 1, "`python2` is drawn as Python"),
+    "two languages": ("```{ .text .python }\nprint(1)\n```\n", 1, "cannot read `.python`"),
+    "options of an explorable": ('```attention title="a"\n```\n', 1, "unknown option `title`"),
+    "misspelt explorable": ("```Attention\n```\n", 1, "unknown language `Attention`"),
     "missing file": ('```python\n--8<-- "gone.py"\n```\n', 2, "gone.py"),
     "missing section": ('```python\n--8<-- "here.py:gone"\n```\n', 2, "gone"),
-    "section without an end": ('```python\n--8<-- "here.py:open"\n```\n', 2, "0 end marks"),
+    "section without an end": (
+        '```python\n--8<-- "here.py:open"\n```\n',
+        2,
+        "one end of open in the file; found start",
+    ),
     "include by line numbers": ('```python\n--8<-- "here.py:1:2"\n```\n', 2, "stands alone"),
     "include from outside": ('```python\n--8<-- "../secret.py"\n```\n', 2, "secret.py"),
     "include beside code": ('```python\na = 1\n--8<-- "here.py"\n```\n', 3, "stands alone"),
     "include in the text": ('Text\n\n--8<-- "here.py"\n', 3, "stands alone"),
-    "include in another fence": ('```text\n--8<-- "here.py"\n```\n', 1, "stands alone"),
+    "include in another fence": ('```text\n--8<-- "here.py"\n```\n', 2, "stands alone"),
+    "include in a block quote": ('> ```python\n> --8<-- "here.py"\n> ```\n', 2, "block quote"),
+    "include in an include": ('```python\n--8<-- "outer.py"\n```\n', 2, "another file"),
+    "include of a folder": ('```python\n--8<-- "folder"\n```\n', 2, "folder"),
+    "two includes": ('```python\n--8<-- "here.py"\n--8<-- "here.py"\n```\n', 3, "in other code"),
     "include of nothing that runs": ('```python\n--8<-- "empty.py"\n```\n', 2, "empty"),
-    "include that is not UTF-8": ('```python\n--8<-- "latin.py"\n```\n', 2, "not UTF-8"),
-    "code in a comment": ("<!--\n```python\nprint(1)\n```\n-->\n", 2, "HTML comment"),
+    "include that is not UTF-8": (
+        '```python\n--8<-- "latin.py"\n```\n',
+        2,
+        "latin.py\": 'utf-8' codec can't decode",
+    ),
     "code in a comment on its line": ("<!-- ```python\nprint(1)\n```\n-->\n", 1, "line of its own"),
-    "unclosed comment": ("Text <!-- and\n\nmore\n", 1, "unclosed HTML comment"),
     "code in front matter": ("---\nx: |\n  ```python\n  a = 1\n  ```\n---\n", 3, "front matter"),
     "fence on a list marker": ("- ```python\n  print(1)\n  ```\n", 1, "line of its own"),
     "fence on a numbered marker": ("1. ```python\n   print(1)\n   ```\n", 1, "line of its own"),
     "fence on a definition": ("Term\n:   ```python\n    print(1)\n    ```\n", 2, "line of its own"),
-    "fence after words": ("Run: ```python\nprint(1)\n```\n", 1, "line of its own"),
+    "fence after words": ("So run: ```python\nprint(1)\n```\n", 1, "line of its own"),
     "fence in an indented block": (
         "Text\n\n    ```python\n    print(1)\n    ```\n",
         3,
@@ -243,16 +268,77 @@ BAD = {
         3,
         "indented by 8",
     ),
-    "fence in a footnote, drawn elsewhere": (
-        "Text[^1].\n\n[^1]: A note.\n\n    ```python\n    print(1)\n    ```\n",
-        5,
-        "would not draw it here",
+    "fence in an include": ('```python\n--8<-- "fence.py"\n```\n', 2, "a fence stands in the file"),
+    "two sections of one name": (
+        '```python\n--8<-- "here.py:twice"\n```\n',
+        2,
+        "found start, end, start, end",
     ),
-    "fence in an include": ('```python\n--8<-- "fence.py"\n```\n', 2, "a fence stands in fence.py"),
-    "two sections of one name": ('```python\n--8<-- "here.py:twice"\n```\n', 2, "2 start"),
     "a language in braces alone": ("```{python}\nprint(1)\n```\n", 1, "unknown option `python`"),
     "flag in braces": ("```{ .python skip }\n1\n```\n", 1, "unknown option `skip`"),
+    "text that is taken for metadata": ("Answer: 42\n\nText\n", 1, "`Answer: 42`, but take it"),
+    "a character that nobody sees": ("Text\n\n```output\n\x02\n```\n", 4, "U+0002"),
+    "a formula that cannot be drawn": ("Text\n\nThen $\\foo$.\n", 3, "\\foo is not known"),
+    "a formula of several lines": ("# A\n\n$$\na +\n\\foo\n$$\n", 4, "\\foo is not known"),
+    "an output that no fence made": (
+        'Text\n\n<figure>\n</figure>\n<figure\nclass="output">3</figure>\n',
+        5,
+        "this output is written",
+    ),
+    "an explorable that no fence made": (
+        "Text\n\n<attention-explorable>3</attention-explorable>\n",
+        3,
+        "<attention-explorable> shows numbers",
+    ),
+    "Python that no fence made": (
+        '# A\n\n<div class="language-python highlight"><pre>1</pre></div>\n',
+        3,
+        "`language-python` is drawn as Python",
+    ),
+    "a style that changes what is shown": (
+        "Some <style>pre { display: none }</style>\n\n```python\n1\n```\n",
+        1,
+        "holds no <style>",
+    ),
+    "a dialog, which is closed": ("<dialog>\n\n```python\n1\n```\n</dialog>\n", 1, "no <dialog>"),
+    "markup on which Python-Markdown fails": (
+        "<div markdown>\n<ul>\n\n</ul>\n\n- item\n\n</div>\n",
+        1,
+        "Markdown fails on this page: IndexError",
+    ),
+    "no program that could raise": (
+        '```python\nprint(\n```\n\n```output raises="KeyError"\nKeyError\n```\n',
+        1,
+        "no program",
+    ),
     "not UTF-8": (b"Text\n\ncaf\xe9\n", 3, "byte 0xe9 is not UTF-8"),
+}
+
+
+# Markup around a fence that a browser hides or draws otherwise; the fence stands for F.
+UNSEEN = {
+    "a comment": "<!--\nF\n-->\n",
+    "a script": "<script>\n\nF\n\n</script>\n",
+    "a style sheet": "<style>\nF\n</style>\n",
+    "a text box": "# A <textarea>\n\nF\n",
+    "a processing instruction": "<?\nF\n?>\n",
+    "a CDATA section": "<![CDATA[\nF\n]]>\n",
+    "markup that Python-Markdown draws twice": (
+        "# A\n\n\n<![CDATA[\n\n<div>\n```py\n```\n\n</div>\n\n<div>\nF\n\n</div>\n"
+    ),
+    "a hidden box": "<div hidden markdown>\n\nF\n\n</div>\n",
+    "a hidden box of plain HTML": "<div hidden>\nF\n</div>\n",
+    "a box of another style": '<div style="display: none">\nF\n</div>\n',
+    "a hidden word that never ends": "Some <b hidden>text\n\nF\n",
+    "a choice": "<select>\n\nF\n\n</select>\n",
+    "a hidden word within its paragraph": "Some <b hidden>text\nF\nand more</b>\n",
+    "an attribute": '<div title="\nF\n">\n</div>\n',
+    "an abbreviation": "# A\n\n*[HTML]:\nF\n",
+    "the address of a link": "# A\n\n[1]:\nF\n",
+    "a formula": "# A\n\n$$\nF\n$$\n",
+    "a heading": "# A\n\nF\n---\n",
+    "inline code": "# A\n\n`so\nF\nit is`\n",
+    "a footnote, drawn after the text": "Text[^1].\n\n[^1]: A note.\n\n    F\n\nText\n\n```py\n1\n```\n",
 }
 
 
@@ -263,6 +349,8 @@ def library(book):
         "here.py",
         "a = 1\n# --8<-- [start:open]\n" + "# --8<-- [start:twice]\n# --8<-- [end:twice]\n" * 2,
     )
+    book.snippet("outer.py", '--8<-- "here.py"\n')
+    book.snippet("folder/inner.py", "a = 1\n")
     book.snippet("fence.py", "a = '''\n```\n'''\n")
     book.snippet("empty.py", "\n\n")
     book.page(b"a = '\xe9'\n", "snippets/latin.py")
@@ -277,6 +365,26 @@ def test_bad_input_is_one_clear_error_at_its_line(library, text, line, words):
     assert str(caught.value).startswith(f"docs/page.md:{line}: ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", UNSEEN.values(), ids=UNSEEN)
+def test_a_fence_that_the_site_would_not_show_is_an_error_at_its_line(book, text):
+    before, _, after = text.partition("F")
+    indent = before.rpartition("\n")[2]
+    fence = f"\n{indent}".join(["```python", "print(1)", "```"])
+    with pytest.raises(PageError) as caught:
+        book.read((before + fence + after).encode())
+    assert caught.value.line == before.count("\n") + 1
+
+
+def test_tracebacks_and_sessions_of_python_are_shown_and_do_not_run(book):
+    page = book.read("```pytb\nTraceback\n```\n\n```pycon\n>>> 1\n```\n")
+    assert page.blocks == []
+
+
+def test_a_page_may_open_with_a_rule(book):
+    page = book.read("---\n\n~~~python\nprint(1)\n~~~\n\n---\n")
+    assert [block.line for block in page.blocks] == [3]
 
 
 def test_a_missing_page_is_an_error_of_the_system(book):
@@ -317,3 +425,27 @@ def test_the_options_of_an_output_are_these(options):
 def test_other_options_of_an_output_are_refused_by_name(options, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         check_output_options(options)
+
+
+LONG = {  # text that grows fourfold from a size to twice that size
+    "blocks": lambda size: "```python\n1\n```\n\n```output\n1\n```\n\n" * (size**2 // 32),
+    "a block": lambda size: "```python\n" + "1\n" * size**2 + "```\n",
+    "runs of backticks": lambda size: " ".join("`" * length for length in range(1, size)),
+    "code out of place": lambda size: "a ```py " + LONG["runs of backticks"](size),
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_four_times_the_text_takes_far_less_than_sixteen_times_the_work(book, text):
+    assert work(book, text(250)) < 12 * work(book, text(125))
+
+
+def work(book, text):
+    """Return the least processor time, of two, that reading `text` took."""
+    path, times = book.page(text.encode()), []
+    for _ in range(2):
+        begun = process_time()
+        with contextlib.suppress(PageError):
+            read(path)
+        times.append(process_time() - begun)
+    return min(times)

@@ -104,6 +104,28 @@ def test_other_markdown_is_no_page(project):
     assert run(project, "notes").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+def test_a_page_outside_of_docs_can_be_asked_for(project):
+    write(project, "notes/x.md", PAGE)
+    assert passed(run(project, "-v", "notes/x.md"))[0] == "notes/x.md::line 4"
+
+
+def test_the_names_of_folders_hide_no_page(project):
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (project.path / "pytest.ini").unlink()
+    write(project, "pyproject.toml", settings)
+    for folder in ("build", "dist", "node_modules", "venv"):
+        write(project, f"docs/{folder}/x.md", PAGE)
+    run(project, "docs").assert_outcomes(passed=6 * 3)
+
+
+@pytest.mark.parametrize("suffix", ["markdown", "mdown", "mkd", "mkdn"])
+def test_a_page_by_another_suffix_fails_the_run_and_says_so(project, suffix):
+    write(project, f"docs/x.{suffix}", PAGE)
+    result = run(project)
+    assert result.ret != 0
+    result.stdout.fnmatch_lines([f"docs/x.{suffix}:1: the name of a page ends in .md*"])
+
+
 def test_a_failure_shows_its_place_its_line_and_what_moved(project):
     write(project, "docs/a.md", PAGE.replace("2.0000", "2.0100"))
     result = run(project, "docs/a.md")
