@@ -11,6 +11,7 @@ import ast
 import os
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import yaml
@@ -61,6 +62,11 @@ class Block:
     def raises(self) -> str | None:
         return self.output.options.get("raises") if self.output else None
 
+    @property
+    def is_figure(self) -> bool:
+        """Say whether this prints the body of an `attention` fence, which is its own output."""
+        return self.output is self.fence
+
 
 @dataclass
 class Page:
@@ -80,6 +86,13 @@ class Page:
     @property
     def name(self) -> str:
         return shown(self.path, self.root)
+
+    @cached_property
+    def steps(self) -> list[Block]:
+        """What a run goes through: the blocks, and each figure that they compute, as a block."""
+        from literate.matrices import figures
+
+        return sorted([*self.blocks, *figures(self)], key=lambda block: block.line)
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""

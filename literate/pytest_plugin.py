@@ -2,7 +2,7 @@
 
 import pytest
 
-from literate import compare
+from literate import compare, prose
 from literate import run as runner
 from literate.page import SUFFIXES, Block, PageError, is_page, read
 from literate.site import fences
@@ -49,13 +49,16 @@ class PageFile(pytest.File):
         try:
             self.page = read(self.path)
             fences.check(self.page)
+            steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None
         self.run = None
-        for block in self.page.blocks:
+        for block in steps:
             yield BlockItem.from_parent(self, name=f"line {block.line}", block=block)
         if self.solutions_come_early():
             yield WithoutSolutions.from_parent(self, name="without solutions")
+        if prose.quotes(self.page):
+            yield Prose.from_parent(self, name="prose")
 
     def solutions_come_early(self):
         """Say whether a block that is no solution stands after one that is."""
@@ -124,6 +127,17 @@ class WithoutSolutions(Held):
                 self.hold(run, block)
         finally:
             run.close()
+
+    def reportinfo(self):
+        return self.path, 0, self.name
+
+
+class Prose(Held):
+    """The numbers of the text are those that the page prints or computes with."""
+
+    def runtest(self):
+        if found := prose.stale(self.parent.page):
+            raise BlockFailure("\n".join(found))
 
     def reportinfo(self):
         return self.path, 0, self.name

@@ -66,7 +66,7 @@ class Run:
 
     def __init__(self, page: Page, solutions: bool = True, here: bool = False):
         self.page = page
-        self.blocks = [b for b in page.blocks if solutions or not b.solution]
+        self.blocks = [b for b in page.steps if solutions or not b.solution]
         self.places = {id(block): place for place, block in enumerate(self.blocks)}
         self.results: list[Result] = []
         self.failed: Block | None = None  # the first that ended as it did not announce
@@ -119,8 +119,8 @@ class Run:
     def _begun(self) -> "_Here | _Process":
         folder = Path(self.folder.name).resolve()
         (folder / "page").mkdir()
-        script = "\n".join(block.code for block in self.blocks if not block.raises)
-        (folder / "page.py").write_text(script, encoding="utf-8")
+        code = [b.code for b in self.blocks if not (b.raises or b.is_figure)]
+        (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         told = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
         if self.here:
             return _Here(**told)

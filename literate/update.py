@@ -70,7 +70,7 @@ def _edits(page: Page) -> list[Edit]:
     """Run the page; return what must change on it."""
     run, edits = Run(page), []
     try:
-        for block in page.blocks:
+        for block in run.blocks:
             result = run.upto(block)
             failure = compare.judge(page, block, result)
             if not failure:

@@ -3,17 +3,21 @@
     python -m tools.labs                    every lab, executed and stored
     python -m tools.labs nine-ways heads    these labs
     python -m tools.labs --reduced          small sizes; nothing is stored
+    python -m tools.labs --seal             the stored outputs as they are, with new digests
 
 A lab runs from a clean kernel in an empty folder, so it can lean on nothing but its own cells and
 the installed packages. It reads two environment variables: `LAB_REDUCED=1` asks for small sizes,
 `LAB_DEVICE` names the device. Where an accelerator is at hand, a lab that can use one is executed a
-second time, and each cell then shows both sets of outputs.
+second time, and each cell then shows both sets of outputs. A stored notebook carries a digest of each
+code cell and its outputs, so an edit by hand is seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
+import json
 import os
 import re
 import sys
@@ -132,8 +136,33 @@ def second_device(path: Path) -> tuple[str, str] | None:
     return kind, known.get_device_name() if hasattr(known, "get_device_name") else kind
 
 
+def digests(notebook: NotebookNode) -> list[str]:
+    """A digest of each code cell: its source and its outputs."""
+    texts = [
+        json.dumps([cell.source, cell.outputs], sort_keys=True)
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+
+
+def edited(path: Path) -> list[str]:
+    """Complaints about the lab at `path`: the code cells that are not as they were when stored."""
+    notebook = nbformat.read(path, as_version=4)
+    stored, found = notebook.metadata.get("digests", []), digests(notebook)
+    if len(stored) != len(found):
+        return [f"{path.name}: {len(found)} code cells, {len(stored)} were stored; run `make labs`"]
+    places = [place for place, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    return [
+        f"{path.name}: {_where(notebook, place)}: edited since it was stored; run `make labs`"
+        for place, old, new in zip(places, stored, found, strict=True)
+        if old != new
+    ]
+
+
 def store(notebook: NotebookNode, path: Path) -> None:
-    """Write `notebook` to `path`: whoever stops this finds the old notebook or the new one."""
+    """Seal `notebook` with its digests and write it to `path`, the old one or the new at any moment."""
+    notebook.metadata["digests"] = digests(notebook)
     text = nbformat.writes(notebook, version=4)
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
@@ -170,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "labs", nargs="*", metavar="LAB", help="names of labs; all of them by default"
     )
     parser.add_argument("--reduced", action="store_true", help="run small sizes and store nothing")
+    parser.add_argument("--seal", action="store_true", help="run nothing; write the digests anew")
     options = parser.parse_args(arguments)
     unknown = set(options.labs) - set(names())
     if unknown:
@@ -177,6 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"no lab is named {', '.join(sorted(unknown))}; the labs are {', '.join(names())}"
         )
     for name in options.labs or names():
+        if options.seal:
+            path = FOLDER / f"{name}.ipynb"
+            store(nbformat.read(path, as_version=4), path)
+            continue
         try:
             measure(name, reduced=options.reduced)
         except LabError as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from literate import compare
+from literate.matrices import computed_cells
 from literate.page import PageError, pages, read
 from literate.run import Run
 
@@ -40,11 +41,14 @@ class Mutant:
 def mutants(page, seed=0):
     """Yield every Mutant of `page`; which digit, letter or blank changes is drawn from `seed`."""
     draw = random.Random(seed)
-    for index, block in enumerate(page.blocks):
+    for index, block in enumerate(page.steps):
         if not block.output:
             continue
         fence = block.output
         lines = fence.text.rstrip("\n").split("\n")
+        if fence.language == "attention":
+            yield from _of_figure(page, index, fence, draw)
+            continue
         for at, line in enumerate(lines):
             exactly = range(fence.line + 1 + at, fence.line + 2 + at)
             for kind, changed in (
@@ -62,6 +66,24 @@ def mutants(page, seed=0):
                 yield Mutant("line added", index, _text(page, fence, longer), somewhere)
         for changed in _reversed_columns(lines):
             yield Mutant("column reversed", index, _text(page, fence, changed), somewhere)
+
+
+def _of_figure(page, index, fence, draw):
+    """Yield a mutant for each number that the figure in `fence` computes."""
+    for cell in computed_cells(fence.text):
+        at, column = cell.start_mark.line, cell.start_mark.column
+        body = fence.text.rstrip("\n").split("\n")
+        changed = _other_digit(cell.value, draw)
+        body[at] = body[at][:column] + changed + body[at][column + len(cell.value) :]
+        exactly = range(fence.line + 1 + at, fence.line + 2 + at)
+        yield Mutant("digit of a figure", index, _text(page, fence, body), exactly)
+
+
+def _other_digit(number, draw):
+    """Return `number` with another digit in one place before the last printed one."""
+    place = draw.choice(_places(number))
+    other = draw.choice([d for d in "0123456789" if d != number[place]])
+    return number[:place] + other + number[place + 1 :]
 
 
 def _text(page, fence, body):
@@ -162,7 +184,7 @@ class Laboratory:
             damaged = read(path)
         except PageError as error:
             return error.line in range(mutant.lines.start - 1, mutant.lines.stop + 1)
-        failure = compare.judge(damaged, damaged.blocks[mutant.block], results[mutant.block])
+        failure = compare.judge(damaged, damaged.steps[mutant.block], results[mutant.block])
         return failure is not None and failure.line in mutant.lines
 
 

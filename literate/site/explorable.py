@@ -4,11 +4,12 @@ The body is YAML:
 
     caption: What does bank take from its neighbours?
     tokens: river bank mud
-    embeddings:              # one row a token; or queries, keys and values
+    embeddings = river:      # one row a token; or queries, keys and values
       - [1.2, 0.0, 0.0, 0.3]
       - [0.8, 0.8, 0.2, 0.0]
       - [0.9, 0.0, 0.0, 0.9]
-    W_query: …               # optional, together with W_key and W_value; or leave all three out
+    W_query = to_query: …    # optional, together with W_key and W_value; or leave all three out
+    by_hand: W_key W_value   # matrices without `= expression`, which no code of the page holds
     query: bank              # the token that asks first: a word or a position
     step: weights            # where it opens: scores, scaled, masked, weights or context
     causal: false            # how the switches stand at first
@@ -19,6 +20,9 @@ The body is YAML:
 
 `choices:` lists alternatives, of which the reader sees one at a time, and `heads:` lists panels
 that stand side by side. Each item has a `name` and the keys that differ in it.
+
+A matrix names the expression of the page that it shows, and `make update` fills its numbers in; see
+`literate/matrices.py`. The figure is drawn from the numbers alone.
 
 What this module computes is what torch computes in float64. The script that brings the figure to
 life does the same; without scripts the reader sees the tables drawn here.
@@ -50,6 +54,7 @@ KEYS = (
     "hidden",
     "digits",
     "controls",
+    "by_hand",
     "choices",
     "heads",
 )
@@ -94,11 +99,12 @@ def _mapping(node, known: tuple[str, ...]) -> dict:
         raise _wrong(_line(node), f"wanted `key: value` lines, got {_came(node)}")
     found = {}
     for key, value in node.value:
-        if key.value not in known:
+        name = str(key.value).partition(" = ")[0]
+        if name not in known or (name != key.value and name not in (*EMBEDDED, *PROJECTED)):
             raise _wrong(_line(key), f"unknown key {key.value!r}; wanted one of {', '.join(known)}")
-        if key.value in found:
-            raise _wrong(_line(key), f"{key.value} is given twice")
-        found[key.value] = value
+        if name in found:
+            raise _wrong(_line(key), f"{name} is given twice")
+        found[name] = value
     return found
 
 

@@ -8,11 +8,22 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
+from literate.prose import stale_in_notebook
 from tools import labs
 
 NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory")
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
 PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lab_is_stored_as_it_was_measured(name):
+    assert labs.edited(labs.FOLDER / f"{name}.ipynb") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_of_a_lab_quotes_what_its_cells_hold(name):
+    assert stale_in_notebook(labs.FOLDER / f"{name}.ipynb") == []
 
 
 @pytest.fixture(params=NAMES)

@@ -83,6 +83,54 @@ def test_a_wrong_name_is_refused_with_the_right_ones(folder, capsys):
     assert "no lab is named two; the labs are one" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "cell"),
+    [
+        ("x = 20", "x = 30", "cell 2 (x = 30)"),
+        ("x + 1", "x + 2", "cell 3 (print(x + 2))"),
+        ('"21', '"22', "cell 3 (print(x + 1))"),
+    ],
+)
+def test_an_edited_cell_is_named(folder, old, new, cell):
+    path = write(folder, "one", "x = 20", "print(x + 1)")
+    assert labs.main(["one"]) == 0
+    assert labs.edited(path) == []
+    path.write_text(path.read_text().replace(old, new))
+    assert labs.edited(path) == [f"one.ipynb: {cell}: edited since it was stored; run `make labs`"]
+
+
+def test_cells_that_changed_places_are_named(folder):
+    path = write(folder, "one", "x = 20", "y = 30")
+    labs.main(["--seal"])
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1:] = reversed(notebook.cells[1:])
+    nbformat.write(notebook, path)
+    assert len(labs.edited(path)) == 2
+
+
+def test_a_deleted_cell_is_noticed_and_so_is_a_lab_that_was_never_stored(folder):
+    path = write(folder, "one", "x = 20", "y = 30")
+    assert labs.edited(path) == ["one.ipynb: 2 code cells, 0 were stored; run `make labs`"]
+    labs.main(["--seal"])
+    notebook = nbformat.read(path, as_version=4)
+    del notebook.cells[2]
+    nbformat.write(notebook, path)
+    assert labs.edited(path) == ["one.ipynb: 1 code cells, 2 were stored; run `make labs`"]
+
+
+def test_text_may_be_edited_without_measuring_again(folder):
+    path = write(folder, "one", "x = 20")
+    labs.main(["--seal"])
+    path.write_text(path.read_text().replace("# one", "# two"))
+    assert labs.edited(path) == []
+
+
+def test_sealing_runs_nothing_and_keeps_the_outputs(folder):
+    path = write(folder, "one", "print(1 / 0)")
+    assert labs.main(["one", "--seal"]) == 0
+    assert (labs.edited(path), printed(path)) == ([], [])
+
+
 def executed(text):
     cell = new_code_cell("print(device)", outputs=[new_output("stream", name="stdout", text=text)])
     return new_notebook(cells=[new_markdown_cell("# One"), cell, new_code_cell("x = 1")])

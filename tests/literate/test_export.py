@@ -248,10 +248,10 @@ def test_several_includes_of_a_page_are_expanded_each_in_its_place(book):
     book.snippet("one.py", "a = 1\nb = 2\n")
     book.snippet("two.py", "\nc = 3\n")
     page = book.read(
-        b'One.\n\n> ```python\n> --8<-- "one.py"\n> ```\n\nTwo.\n\n```python\n--8<-- "two.py"\n```\n'
+        b'One.\n\n```python\n--8<-- "one.py"\n```\n\nTwo.\n\n```python\n--8<-- "two.py"\n```\n'
     )
     assert export.markdown(page) == (
-        "One.\n\n> ```python\n> a = 1\n> b = 2\n> ```\n\nTwo.\n\n```python\nc = 3\n```\n"
+        "One.\n\n```python\na = 1\nb = 2\n```\n\nTwo.\n\n```python\nc = 3\n```\n"
     )
 
 

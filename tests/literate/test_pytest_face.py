@@ -318,3 +318,18 @@ def test_assertions_hold_under_an_optimizing_python(project, monkeypatch):
     monkeypatch.setenv("PYTHONOPTIMIZE", "1")
     result = project.runpytest_subprocess("-v", "docs/a.md::line 4", "docs/part/b.md::line 4")
     result.assert_outcomes(passed=1, failed=1)
+
+
+def test_a_stale_number_in_the_text_fails_the_prose_of_its_page(project):
+    write(project, "docs/a.md", PAGE + "\nIt is 2.000, and then 2.125.\n")
+    result = run(project, "-v", "docs/a.md")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["docs/a.md::prose FAILED*", "docs/a.md:25: 2.125 stands in no*"])
+
+
+def test_a_figure_is_a_test_named_by_its_line(project):
+    figure = "\n```attention\ntokens: x\nembeddings = rows: [[2.5]]\n```\n"
+    write(project, "docs/a.md", PAGE + figure + "\n```python\nc = 1\n```\n")
+    write(project, "docs/part/b.md", PAGE.replace("a = 1", "a, rows = 1, [[2.5]]") + figure)
+    result = run(project, "-v", "docs")
+    result.stdout.fnmatch_lines(["docs/a.md::line 25 FAILED*", "docs/part/b.md::line 25 PASSED*"])
