@@ -5,7 +5,7 @@ ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs update build labs bench machines mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs update build labs bench machines shake mutants screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench: .venv/installed ## print what the checker and the snippets cost, as ratio
 
 machines: .venv/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)
+
+shake: .venv/installed ## run the book on simulated processors; PAGE=docs/x.md for one page
+	$(BIN)/python -m tools.shake $(PAGE)
 
 mutants: .venv/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants

@@ -16,6 +16,7 @@ import io
 import linecache
 import os
 import random
+import runpy
 import signal
 import socket
 import sys
@@ -34,6 +35,9 @@ from pathlib import Path
 SEED = 0
 THREADS = int(os.environ.get("LITERATE_THREADS", "1"))
 ENVIRONMENT = {"PYTHONHASHSEED": str(SEED)}
+
+# The variable that names a file of Python, whose `around()` is the context in which blocks run.
+AROUND = "LITERATE_AROUND"
 
 MOST_PRINTED = 100_000  # bytes that a block may print
 
@@ -87,6 +91,7 @@ class Play:
         self.stdout, self.stderr = self._stdout(), sys.stderr
         self.aside: int | None = None
         self.went_aside = 0
+        self.around = contextlib.nullcontext()
         os.chdir(self.folder / "page")
         random.seed(SEED)  # which a fork draws anew
 
@@ -105,12 +110,15 @@ class Play:
         os.dup2(self.aside, 1)
         self.stack = (self.folder / "stack").open("wb")
         faulthandler.enable(self.stack, all_threads=False)
+        if file := environ.get(AROUND):
+            self.around = runpy.run_path(file)["around"]()
 
     def execute(self, code: str, start: int) -> None:
         """Execute `code`, whose first line is line `start` of the page's source."""
         text = "\n" * (start - 1) + code
         program = compile(text, self.path, "exec", dont_inherit=True, optimize=0)
-        exec(program, self.module.__dict__)
+        with self.around:
+            exec(program, self.module.__dict__)
 
     def end(self) -> None:
         """End as the interpreter does: wait for threads, then call what `atexit` was given."""

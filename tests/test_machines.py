@@ -30,6 +30,36 @@ def test_a_machine_on_which_nothing_ran_has_not_passed():
     assert not machines.passed(done)
 
 
+@pytest.mark.parametrize(("name", "language"), [("german", "de_DE"), ("turkish", "tr_TR")])
+def test_a_machine_of_another_language_writes_a_comma(name, language):
+    found = machines.fingerprint(MACHINES[name])
+    if not machines.speaks(MACHINES[name], found):
+        pytest.skip(f"{language}.UTF-8 cannot be compiled here: Debian has it in `locales`")
+    assert found.endswith(f" {language}.UTF-8 0,5")
+
+
+def test_a_language_that_is_not_installed_is_told():
+    machine = Machine({"LC_ALL": "xx_YY.UTF-8"})
+    found = machines.fingerprint(machine)
+    assert found.endswith(" C 0.5")
+    assert "xx_YY.UTF-8 is not installed: not tried" in machines.told(machine, found)
+
+
+def test_the_book_runs_in_a_folder_with_blanks_and_letters_of_other_languages():
+    name = MACHINES["turkish"].folder
+    assert " " in name
+    assert not name.isascii()
+    done = machines.run(Machine(options=("-k", "symbols", "-v"), folder=name), tests=())
+    assert machines.passed(done), done.stdout[-4000:] + done.stderr[-2000:]
+    assert f"/{name}\n" in done.stdout  # pytest's rootdir
+
+
+def test_the_machines_have_one_to_three_threads_and_two_seeds_of_hashes():
+    settings = [machine.environment for machine in MACHINES.values()]
+    assert {e.get("LITERATE_THREADS", "1") for e in settings} == {"1", "2", "3"}
+    assert len({e["PYTHONHASHSEED"] for e in settings if "PYTHONHASHSEED" in e}) == 2
+
+
 def test_what_is_set_here_does_not_reach_a_machine(monkeypatch):
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")

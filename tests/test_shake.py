@@ -1,0 +1,311 @@
+"""A simulated processor is fair, finds claims without a margin, and the book holds on one.
+
+`make shake` asks it of twenty.
+"""
+
+import os
+from textwrap import dedent
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from literate.page import pages, read, shown
+from tools import processor, shake
+from tools.processor import Processor
+
+SEEDS = range(20)
+BOOK = [path for path in pages(shake.ROOT) if read(path).blocks]
+
+
+def drawn(*shape, dtype=torch.float32):
+    """Return normal numbers of the given shape, the same in each call."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def returned(work, seed=0):
+    """Return what `work` does on the simulated processor of that number."""
+    with Processor(seed):
+        return work()
+
+
+def causal(x):
+    return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def gradient(function, *shape):
+    """Return the gradient of the summed squares of `function` at normal numbers."""
+    x = drawn(*shape).requires_grad_()
+    function(x).square().sum().backward()
+    return x.grad
+
+
+def stepped(optimizer, **options):
+    """Return a parameter after two steps of an optimizer with the gradient that it has itself."""
+    parameter = nn.Parameter(drawn(8))
+    steps = optimizer([parameter], lr=0.1, **options)
+    for _ in range(2):
+        parameter.grad = parameter.detach().clone()
+        steps.step()
+    return parameter.detach()
+
+
+x, w, v = drawn(6, 8), drawn(8, 8) / 3, drawn(8)
+batch, repeated = drawn(2, 6, 8), torch.ones(3, dtype=torch.long)
+ROUNDS = {
+    "mm": lambda: x @ w,
+    "mv": lambda: w @ v,
+    "dot": lambda: v @ v,
+    "bmm": lambda: batch @ batch.mT,
+    "linear": lambda: F.linear(x, w, v),
+    "linear without gradients": torch.inference_mode()(lambda: F.linear(x, w, v)),
+    "einsum": lambda: torch.einsum("btc,bsc->bts", batch, batch),
+    "in place": lambda: torch.zeros(6, 8).addmm_(x, w),
+    "sum": lambda: x.sum(),
+    "sum of rows": lambda: x.sum(-1),
+    "mean": lambda: x.mean(0),
+    "cumsum": lambda: x.cumsum(-1),
+    "var": lambda: x.var(-1),
+    "std": lambda: x.std(),
+    "norm": lambda: x.norm(dim=-1),
+    "softmax": lambda: x.softmax(-1),
+    "log_softmax": lambda: x.log_softmax(-1),
+    "logsumexp": lambda: x.logsumexp(-1),
+    "cross_entropy": lambda: F.cross_entropy(x, torch.arange(6)),
+    "exp": lambda: x.exp(),
+    "log": lambda: x.abs().log(),
+    "tanh": lambda: x.tanh(),
+    "sin": lambda: x.sin(),
+    "pow": lambda: x.abs() ** 1.7,
+    "base": lambda: 10000 ** (torch.arange(8) / 8),
+    "normal draws": lambda: torch.randn(16),
+    "gelu": lambda: F.gelu(x),
+    "mse_loss": lambda: F.mse_loss(x, x.flip(0)),
+    "layer_norm": lambda: F.layer_norm(x, (8,)),
+    "inverse": lambda: torch.linalg.inv(w + torch.eye(8)),
+    "alpha": lambda: torch.add(x, x.flip(0), alpha=0.1),
+    "attention": lambda: F.scaled_dot_product_attention(batch, batch, batch),
+    "backward of a product": lambda: gradient(lambda x: x @ w, 6, 8),
+    "backward of softmax": lambda: gradient(lambda x: x.softmax(-1), 6, 8),
+    "backward of attention": lambda: gradient(causal, 1, 1, 6, 8),
+    "backward of layers": lambda: gradient(lambda x: F.gelu(F.layer_norm(x, (8,))), 6, 8),
+    "backward of an embedding": lambda: gradient(lambda x: F.embedding(repeated, x), 6, 8),
+    "backward of an index": lambda: gradient(lambda x: x[repeated], 6, 8),
+    "SGD": lambda: stepped(torch.optim.SGD),
+    "Adam": lambda: stepped(torch.optim.Adam),
+}
+
+
+@pytest.mark.parametrize("work", ROUNDS.values(), ids=ROUNDS)
+def test_what_rounds_returns_something_else_and_nearly_the_same(work):
+    torch.manual_seed(1)
+    bare, others = work(), []
+    for seed in range(5):
+        torch.manual_seed(1)
+        others.append(returned(work, seed))
+        torch.testing.assert_close(others[-1], bare, rtol=1e-5, atol=1e-5)
+    assert not all(torch.equal(other, bare) for other in others)
+
+
+@pytest.mark.parametrize("work", ROUNDS.values(), ids=ROUNDS)
+def test_whether_it_rounds_is_known(work):
+    with Processor(0) as simulated:
+        work()
+    assert not simulated.unknown
+
+
+whole = torch.arange(-24.0, 24.0).view(6, 8)
+one_hot = torch.eye(8)[torch.tensor([3, 1, 4, 1, 5, 7])]
+EXACT = {
+    "moved data": lambda: torch.cat([x.T.reshape(8, 6)[2:], x.view(8, 6)]).flip(0).contiguous(),
+    "gathered data": lambda: x[torch.tensor([2, 0])].masked_fill(x[:2] > 0, 7.1),
+    "IEEE arithmetic": lambda: ((x + 0.1) * x.flip(0) - x / 3).abs().sqrt(),
+    "the greatest": lambda: torch.stack([x.amax(-1), x.max(-1).values, x.median(-1).values]),
+    "uniform draws": lambda: torch.rand(16, generator=torch.Generator().manual_seed(0)),
+    "dropout": lambda: F.dropout(x, 0.5, torch.manual_seed(0) is None),
+    "one term": lambda: one_hot @ w,
+    "one term of a batch": lambda: one_hot[None].repeat(2, 1, 1) @ batch[:, :1].mT.repeat(1, 1, 8),
+    "the sum of two": lambda: x[:2].sum(0),
+    "the mean of two": lambda: x[:2].mean(0),
+    "two halves": lambda: torch.tensor([[0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]]) @ w,
+    "one beside nothing": lambda: torch.tensor([1.0, 1e-30, 1e-30]).sum(),
+    "whole products": lambda: whole @ whole.T,
+    "short products": lambda: (whole / 16) @ (whole / 4).T + 0.5,
+    "whole sums": lambda: whole.sum(-1),
+    "short means": lambda: (whole / 8).mean(-1),
+    "whole running sums": lambda: whole.cumsum(-1),
+    "3, 4 and 5": lambda: torch.tensor([3.0, 4.0, 0.0]).norm(),
+    "softmax of one": lambda: torch.tensor([[0.3, -torch.inf], [500.0, 1.0]]).softmax(-1),
+    "softmax of equals": lambda: torch.full((3, 3), 0.7).softmax(-1),
+    "causal attention of the first": lambda: causal(batch)[:, 0],
+    "logsumexp of one": lambda: torch.tensor([[0.3, -torch.inf], [-torch.inf, 1.7]]).logsumexp(
+        1, True
+    ),
+    "exp(0)": lambda: torch.zeros(3).exp(),
+    "log(1)": lambda: torch.ones(3).log(),
+    "saturated tanh": lambda: torch.full((3,), 30.0).tanh(),
+    "underflow": lambda: torch.full((3,), -200.0).exp(),
+    "squares": lambda: x**2,
+    "no terms": lambda: torch.cat(
+        [torch.zeros(2, 0) @ torch.zeros(0, 2), torch.zeros(2, 0).sum(1)[None]]
+    ),
+    "softmax of a number": lambda: gradient(lambda x: x.softmax(0)),
+    "nothing but nan and infinity": lambda: torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0]]).sum(
+        1
+    ),
+}
+
+
+@pytest.mark.parametrize("work", EXACT.values(), ids=EXACT)
+def test_what_is_the_same_on_every_machine_is_left_alone(work):
+    bare = work()
+    for seed in SEEDS:
+        torch.testing.assert_close(returned(work, seed), bare, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda x: x @ w, lambda x: x.softmax(-1), lambda x: x.sum(-1), lambda x: x.tanh(), causal],
+    ids=["product", "softmax", "sum", "tanh", "causal attention"],
+)
+def test_equal_work_gets_equal_noise(work):
+    """The first three tokens give the same whether or not three more follow: where bits are equal."""
+    same = work(batch)[:, :3] == work(batch[:, :3])
+    long, short = returned(lambda: work(batch)), returned(lambda: work(batch[:, :3]))
+    assert same.sum() > same.numel() / 2
+    assert torch.equal(long[:, :3][same], short[same])
+
+
+def test_a_processor_returns_the_same_twice():
+    assert torch.equal(returned(lambda: x @ w, 3), returned(lambda: x @ w, 3))
+
+
+def test_another_processor_returns_something_else():
+    assert not torch.equal(returned(lambda: x @ w, 3), returned(lambda: x @ w, 4))
+
+
+def test_noise_does_not_move_the_generator():
+    """Draws after a block's own are those of any other run."""
+    torch.manual_seed(0)
+    torch.rand(1)
+    after = torch.rand(4)
+    torch.manual_seed(0)
+    returned(lambda: x.exp() @ torch.rand(8, 1))
+    torch.manual_seed(0)
+    torch.rand(1)
+    assert torch.equal(returned(lambda: torch.rand(4)), after)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_is_up_to_a_unit_in_the_last_place_of_what_was_added(dtype):
+    """A sum that cancels gets the noise of its terms, not of itself."""
+    first, second = drawn(16, 32, dtype=dtype), drawn(32, 16, dtype=dtype)
+    added = first.abs() @ second.abs() * torch.finfo(dtype).eps
+    most = max(
+        ((returned(lambda: first @ second, seed) - first @ second).abs() / added).max()
+        for seed in SEEDS
+    )
+    assert 0.5 < most < 2
+
+
+def test_a_sum_that_cancels_is_moved_by_more_than_its_own_last_place():
+    terms = torch.tensor([1e4 + 0.123, -1e4, 0.456])
+    moved = (returned(lambda: terms.sum()) - terms.sum()).abs()
+    assert moved > 10 * torch.finfo(torch.float32).eps * terms.sum()
+
+
+def test_an_operation_that_nobody_classed_is_named():
+    with Processor(0) as simulated:
+        torch.lgamma(x)
+    assert simulated.unknown == {"aten.lgamma.default"}
+
+
+def test_no_operation_is_classed_twice():
+    named = processor.EXACT + processor.POINTWISE + processor.BY_ROW + processor.SOLVERS
+    assert len(named.split()) == len(set(named.split()))
+
+
+MEANS = """
+    ```python
+    import torch
+
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)) + 1.5
+    loop = torch.stack([x[: t + 1].mean(dim=0) for t in range(8)])
+    weights = torch.tril(torch.ones(8, 8)) / torch.arange(1.0, 9.0)[:, None]
+    print(torch.allclose(loop, weights @ x, rtol=0, atol={}))
+    ```
+
+    ```output
+    True
+    ```
+"""
+HALVES = """
+    ```python
+    import torch
+
+    values = torch.tensor([[1.0], [0.0], [3.0]])  # (tokens, channels)
+    print((torch.tensor([0.5, 0.0, 0.5]) @ values).item())
+    ```
+
+    ```output
+    2.0
+    ```
+"""
+
+
+@pytest.fixture
+def page(tmp_path):
+    """A function that writes a page of a book of its own, and returns its path."""
+    (tmp_path / "mkdocs.yml").write_text("site_name: A book under test\n")
+    path = tmp_path / "docs/page.md"
+    path.parent.mkdir()
+
+    def write(text):
+        path.write_text(dedent(text))
+        return path
+
+    return write
+
+
+def test_a_claim_without_a_margin_is_found_at_its_line(page):
+    """One unit in the last place above 1 is 1.2e-7."""
+    came = [shake.shake(page(MEANS.format("1e-7")), seed) for seed in SEEDS]
+    reports = [report for run in came for report in run.failures.values()]
+    assert reports
+    assert all("docs/page.md:12: " in report for report in reports)
+
+
+@pytest.mark.parametrize("text", [MEANS.format("1e-6"), HALVES], ids=["1e-6", "halves"])
+def test_a_claim_with_a_margin_is_not_accused(page, text):
+    assert not any(shake.shake(page(text), seed).failures for seed in SEEDS)
+
+
+def test_a_run_says_which_operations_were_perturbed(page):
+    assert "mm" in shake.shake(page(MEANS.format("1e-6")), 0).perturbed
+
+
+def test_a_page_of_exact_work_says_that_nothing_was_perturbed(page):
+    assert "0 operations perturbed on 1 " in shake.said_of([shake.shake(page(HALVES), 0)])
+
+
+def test_what_failed_is_told_once_with_the_processors_that_it_failed_on():
+    runs = [shake.Shaken("page.md", seed, {"mm": 2}, (), {7: "page.md:12: why"}) for seed in (4, 6)]
+    assert shake.said_of(runs) == (
+        "page.md: 4 operations perturbed on 2 processors\n"
+        "  on 2 of 2 processors (4, 6), page.md:12: why"
+    )
+
+
+def test_no_processor_is_left_behind(page):
+    before = dict(os.environ)
+    shake.shake(page(HALVES), 0)
+    assert dict(os.environ) == before
+    assert torch.equal(x @ w, drawn(6, 8) @ w)
+
+
+@pytest.mark.parametrize("path", BOOK, ids=lambda path: shown(path, shake.ROOT))
+def test_the_page_holds_on_a_simulated_processor(path):
+    run = shake.shake(path, seed=0)
+    assert not run.unknown
+    assert not run.failures, "\n".join(run.failures.values())
