@@ -3,12 +3,13 @@
 Everything but a float agrees only as the same text. Equal floats agree however they are written:
 `15.` and `15.0000`, `-0.0` and `0.0`. Another float may lie one unit of the last printed place
 away, if both sides write it in one form, with decimals and two significant digits or more; at most one
-number in twenty of an output may, at least one, and those that do keep their order. Where a number
+number in twenty of an output may, rounded up, and those that do keep their order. Where a number
 is written otherwise, the printer pads otherwise: then blanks beside numbers count for nothing.
 In an output whose numbers are all written alike, each blank counts.
 """
 
 import difflib
+import math
 import platform
 import re
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def differences(expected: str, printed: str) -> list[Difference]:
         return []
     if len(before) != len(after):
         return _realigned(before, after)
-    most_near = max(1, len(NUMBER.findall(expected)) // MOVERS)
+    most_near = math.ceil(len(NUMBER.findall(expected)) / MOVERS)
     parted, near, failed, excused = [], [], 0, {"equal"}
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         if old == new:
