@@ -10,6 +10,9 @@ WORKERS ?= 2
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The tests start many interpreters; without compiled modules each would start at its own cost.
+test test-site test-labs machines shake: export PYTHONDONTWRITEBYTECODE =
+
 NEW_ENOUGH = $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null)
 FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
 
@@ -30,8 +33,8 @@ test: .venv/installed ## test the pages, the checker and the snippets; ARGS="-k 
 test-site: .venv/installed ## build the site and test it in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) tests/site $(ARGS)
 
-test-labs: .venv/installed ## execute the labs at a reduced size
-	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests/labs $(ARGS)
+test-labs: .venv/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
+	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)
 
 update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)

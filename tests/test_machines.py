@@ -25,11 +25,13 @@ def test_kernels_for_any_processor_return_other_bits_than_our_own():
     assert machines.fingerprint(MACHINES["any-intel"]) != here
 
 
+@pytest.mark.lab
 def test_a_machine_on_which_nothing_ran_has_not_passed():
     done = machines.run(Machine(options=("-k", "no such test")), tests=())
     assert not machines.passed(done)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("name", "language"), [("german", "de_DE"), ("turkish", "tr_TR")])
 def test_a_machine_of_another_language_writes_a_comma(name, language):
     found = machines.fingerprint(MACHINES[name])
@@ -38,6 +40,7 @@ def test_a_machine_of_another_language_writes_a_comma(name, language):
     assert found.endswith(f" {language}.UTF-8 0,5")
 
 
+@pytest.mark.lab
 def test_a_language_that_is_not_installed_is_told():
     machine = Machine({"LC_ALL": "xx_YY.UTF-8"})
     found = machines.fingerprint(machine)
@@ -45,6 +48,7 @@ def test_a_language_that_is_not_installed_is_told():
     assert "xx_YY.UTF-8 is not installed: not tried" in machines.told(machine, found)
 
 
+@pytest.mark.lab
 def test_the_book_runs_in_a_folder_with_blanks_and_letters_of_other_languages():
     name = MACHINES["turkish"].folder
     assert " " in name

@@ -19,6 +19,12 @@ from literate.page import pages, read
 from tools.mutants import ROOT
 
 PAGES = [page for page in map(read, pages(ROOT)) if page.blocks]
+# A new interpreter for each page takes its time: `make test` starts these, `make test-labs` the rest.
+SOON = ("README.md", "docs/foundations/averaging.md")
+TAKEN_AWAY = [
+    pytest.param(page, id=page.name, marks=() if page.name in SOON else pytest.mark.lab)
+    for page in PAGES
+]
 ALONE = {"OMP_NUM_THREADS": str(THREADS), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
@@ -33,7 +39,7 @@ def told(page, block):
     return not varies or compare.on_reference_platform(page.root)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", TAKEN_AWAY)
 def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(export.script(page), encoding="utf-8")
@@ -51,7 +57,7 @@ def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
         assert found == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", TAKEN_AWAY)
 def test_every_exported_notebook_prints_what_its_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(THREADS))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

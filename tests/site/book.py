@@ -157,6 +157,6 @@ if __name__ == "__main__":  # the last word of `make test`
     with sync_playwright() as started:
         here = chromium_path(started)
     print(
-        "Skipped: the labs, which `make test-labs` runs, and the tests of the site. "
+        "Skipped: the labs and most exports, which `make test-labs` runs, and the tests of the site. "
         + (f"`make test-site` runs them in {here}." if here else NO_BROWSER)
     )
