@@ -5,7 +5,7 @@ ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs update build labs bench machines shake mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs update build labs bench machines shake pins mutants screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,18 @@ machines: .venv/installed ## run the book and the tests as other machines would;
 
 shake: .venv/installed ## run the book on simulated processors; PAGE=docs/x.md for one page
 	$(BIN)/python -m tools.shake $(PAGE)
+
+pins: .venv/installed ## compile requirements.txt from pyproject.toml; a pin that stands there stays
+	$(PYTHON) -m venv .venv/pins
+	.venv/pins/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
+	grep == requirements.txt > .venv/pins/standing.txt
+	.venv/pins/bin/pip-compile --quiet --all-extras --strip-extras --allow-unsafe --no-header --annotation-style line \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--constraint .venv/pins/standing.txt --output-file .venv/pins/compiled.txt pyproject.toml
+	grep '^#' requirements.txt > .venv/pins/requirements.txt
+	sed -e 's/+cpu / /' -e 's/ -c [^,]*standing.txt, / /' .venv/pins/compiled.txt >> .venv/pins/requirements.txt
+	echo '-e .' >> .venv/pins/requirements.txt
+	mv .venv/pins/requirements.txt .
 
 mutants: .venv/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants

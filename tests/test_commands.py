@@ -1,18 +1,20 @@
 """The README's commands start on every Python that it promises, and say plainly where they cannot."""
 
+import re
 import shutil
 import subprocess
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name as canonical
 
 ROOT = Path(__file__).parents[1]
 PINS = dict(
-    line.split("==")
-    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    if "==" in line and not line.startswith("#")
+    re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M)
 )
 
 
@@ -28,6 +30,25 @@ def test_every_pin_installs_on_the_first_release_of_python_311():
         if "3.11.0" not in SpecifierSet(python)
     ]
     assert refused == []
+
+
+def test_every_pin_says_who_wants_it():
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if "==" in line]
+    wanted = {canonical(name) for name in PINS} | {"literate"}
+    for pin in pins:
+        _, _, who = pin.partition("# via ")
+        names = {canonical(name.partition(" ")[0]) for name in who.split(", ")}
+        assert who, pin
+        assert names <= wanted, pin
+
+
+def test_what_the_project_asks_for_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [need for needs in project["optional-dependencies"].values() for need in needs]
+    pins = {canonical(name): version for name, version in PINS.items()}
+    for need in map(Requirement, asked):
+        assert pins[canonical(need.name)] in need.specifier, need
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="there is no make here")
