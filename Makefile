@@ -22,7 +22,7 @@ FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-serve: .venv/installed ## serve the book and reload it on each save
+serve: .venv/installed ## serve the book, and check a page on each save; UPDATE=1 rewrites its outputs
 	@echo "Serving the book at http://$(ADDRESS)/"
 	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
 
@@ -84,4 +84,4 @@ format: .venv/installed ## format Python files and the code in pages
 	$(BIN)/python -m tools.style --fix
 
 clean: ## delete what was built
-	rm -rf site .venv
+	rm -rf site .checked .venv

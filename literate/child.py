@@ -6,7 +6,9 @@ each connection that it is handed. As `spawn`, where forking is missing or unsaf
 Messages are JSON, so that whoever reads them executes nothing of a page.
 """
 
+import ast
 import atexit
+import builtins
 import contextlib
 import ctypes
 import faulthandler
@@ -91,6 +93,7 @@ class Play:
         self.stdout, self.stderr = self._stdout(), sys.stderr
         self.aside: int | None = None
         self.went_aside = 0
+        self.unshown = "", 0
         self.around = contextlib.nullcontext()
         os.chdir(self.folder / "page")
         random.seed(SEED)  # which a fork draws anew
@@ -115,10 +118,23 @@ class Play:
 
     def execute(self, code: str, start: int) -> None:
         """Execute `code`, whose first line is line `start` of the page's source."""
+        how = {"dont_inherit": True, "optimize": 0}
         text = "\n" * (start - 1) + code
-        program = compile(text, self.path, "exec", dont_inherit=True, optimize=0)
+        program = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, **how)
+        last = program.body.pop() if _ends_in_expression(program) else None
         with self.around:
-            exec(program, self.module.__dict__)
+            exec(compile(program, self.path, "exec", **how), self.module.__dict__)
+            if last:
+                body = ast.Expression(last.value)
+                value = eval(compile(body, self.path, "eval", **how), self.module.__dict__)
+                if _is_for_show(last.value, value):
+                    what = "the block ends in a value, which a page does not show; print it"
+                    self.unshown = what, last.lineno
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot and pyplot.get_fignums():
+            pyplot.close("all")
+            what = "the block leaves a figure open, which a page does not show; print its numbers"
+            self.unshown = what, (last or program.body[-1]).lineno
 
     def end(self) -> None:
         """End as the interpreter does: wait for threads, then call what `atexit` was given."""
@@ -129,11 +145,12 @@ class Play:
         """Call `action`, a part of the page, and say what came of it.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
-        text. "broken" says how it went round stdout. "warned" lists message, category, file and line
+        text. "broken" says how it went round stdout. "unshown" says what it shows
+        in a notebook and nowhere else, and the line of the source where. "warned" lists message, category, file and line
         of each warning, "alive" the threads and processes that run on.
         """
         said = {"raised": "", "last_line": "", "traceback": "", "warned": []}
-        self.error = None
+        self.error, self.unshown = None, ("", 0)
         with self._installed(said["warned"]):
             try:
                 action(*arguments)
@@ -142,7 +159,8 @@ class Play:
                 said["raised"] = type(error).__name__ or "an exception without a name"
                 said["last_line"] = _encodable(_last_line(error))
                 said["traceback"] = _encodable("".join(traceback.format_exception(error)))
-            return said | {"broken": self._went_round(), "alive": _alive()}
+            ending = {"unshown": self.unshown, "alive": _alive()}
+            return said | {"broken": self._went_round(), **ending}
 
     @contextlib.contextmanager
     def _installed(self, warned: list):
@@ -191,6 +209,29 @@ class Play:
                 return wrote if before != aside.st_size else ""
         os.dup2(self.aside, 1)
         return "the block closed or replaced file descriptor 1, standard output"
+
+
+def _ends_in_expression(program: ast.Module) -> bool:
+    last = program.body[-1] if program.body else None
+    return isinstance(last, ast.Expr) and not isinstance(last.value, ast.NamedExpr)
+
+
+def _is_for_show(expression: ast.expr, value: object) -> bool:
+    """Say whether a block that ends in `expression` would have its `value` seen, as in a notebook.
+
+    A call may be there for what it does: it is taken for a question where it is a built-in's or
+    returns an array, unless its name ends in `_`, as the names of what works in place do.
+    """
+    text = isinstance(expression, ast.Constant) and isinstance(value, str)
+    if text or value is None or value is ...:
+        return False
+    if not isinstance(expression, ast.Call):
+        return True
+    function = expression.func
+    if isinstance(function, ast.Name) and hasattr(builtins, function.id):
+        return True
+    arrays = sys.modules["torch"].Tensor, sys.modules["numpy"].ndarray
+    return isinstance(value, arrays) and not ast.unparse(function).endswith("_")
 
 
 def _last_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from literate.page import Block, Page
 
 if TYPE_CHECKING:  # judging imports no torch
-    from literate.run import Result
+    from literate.run import Result, Run
 
 # What Python, NumPy and PyTorch print for a float: with a point or a signed power, so that neither
 # a hash (`8e83948577a`) nor a version (`2.13.0`) nor a name (`block1.0`) is one. The sign of an
@@ -115,7 +115,7 @@ def judge(page: Page, block: Block, result: "Result") -> Failure | None:
     printed = text_of(block, result)
     where = f"the block on line {block.line}"
     if result.broken:
-        return _failure(page, block.line, result.broken)
+        return _failure(page, result.line or block.line, result.broken)
     if result.raised and result.raised != block.raises:
         wanted = f"; the page expects {block.raises}" if block.raises else ""
         report = f"{result.last_line}{wanted}"
@@ -130,6 +130,17 @@ def judge(page: Page, block: Block, result: "Result") -> Failure | None:
     if not printed:
         return _failure(page, block.output.line, f"{where} prints nothing; delete this output")
     return _mismatch(page, block, printed)
+
+
+def verdict(run: "Run", block: Block) -> tuple[Failure | None, str]:
+    """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
+    result, page = run.upto(block), run.page
+    if earlier := run.failed_before(block):
+        what = f"not run to the end: the block on line {earlier.line} failed first"
+        return Failure(block.line, f"{page.name}:{block.line}: {what}"), ""
+    failure = judge(page, block, result)
+    why = block.output.options.get("varies", "") if block.output and failure else ""
+    return failure, "" if result.raised or on_reference_platform(page.root) else why
 
 
 def text_of(block: Block, result: "Result") -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from literate import compare, prose
+from literate import compare, prose, record
 from literate import run as runner
 from literate.page import SUFFIXES, Block, PageError, is_page, read
 from literate.site import fences
@@ -53,17 +53,14 @@ class PageFile(pytest.File):
         except PageError as error:
             raise self.CollectError(str(error)) from None
         self.run = None
-        for block in steps:
-            yield BlockItem.from_parent(self, name=f"line {block.line}", block=block)
-        if self.solutions_come_early():
-            yield WithoutSolutions.from_parent(self, name="without solutions")
+        self.compared: dict[str, int] = {}  # item that passed → outputs that it compared
+        items = [BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps]
+        if runner.solutions_come_early(self.page):
+            items.append(WithoutSolutions.from_parent(self, name="without solutions"))
         if prose.quotes(self.page):
-            yield Prose.from_parent(self, name="prose")
-
-    def solutions_come_early(self):
-        """Say whether a block that is no solution stands after one that is."""
-        kinds = [block.solution for block in self.page.blocks]
-        return True in kinds and False in kinds[kinds.index(True) :]
+            items.append(Prose.from_parent(self, name="prose"))
+        self.names = {item.name for item in items}
+        return items
 
     def setup(self):
         self.run = self.new_run()
@@ -75,30 +72,39 @@ class PageFile(pytest.File):
     def teardown(self):
         if self.run:
             self.run.close()
+        # What ran in this process may owe something to the page before it.
+        if self.compared.keys() == self.names and not self.config.getoption("usepdb"):
+            record.write(self.page, sum(self.compared.values()))
 
 
 class Held(pytest.Item):
     """An item whose failure is a report about the page, not a traceback through this file."""
+
+    def runtest(self):
+        try:
+            self.parent.compared[self.name] = 0
+            self.check()
+        except BlockFailure:
+            self.parent.compared.pop(self.name)
+            record.remove(self.parent.page)
+            raise
 
     def repr_failure(self, excinfo, style=None):
         if isinstance(excinfo.value, BlockFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def hold(self, run: runner.Run, block: Block) -> None:
-        """Run `block` and raise BlockFailure unless it does what the page says."""
-        result = run.upto(block)
-        page = self.parent.page
-        if earlier := run.failed_before(block):
-            what = f"not run to the end: the block on line {earlier.line} failed first"
-            raise BlockFailure(f"{page.name}:{block.line}: {what}")
-        failure = compare.judge(page, block, result)
-        if not failure:
-            return
-        why = block.output.options.get("varies") if block.output else None
-        if why and not result.raised and not compare.on_reference_platform(page.root):
-            pytest.skip(f"{page.name}:{failure.line}: varies ({why}); it differs on this platform")
-        raise BlockFailure(failure.report).with_traceback(run.inside(failure.line))
+    def hold(self, run: runner.Run, block: Block) -> str:
+        """Run `block` and raise BlockFailure unless it does what the page says.
+
+        Returns why its output, which differs, may do so on this platform; "" where it agrees.
+        """
+        failure, why = compare.verdict(run, block)
+        if failure and not why:
+            raise BlockFailure(failure.report).with_traceback(run.inside(failure.line))
+        name = self.parent.page.name
+        differs = f"varies ({why}); it differs on this platform"
+        return f"{name}:{failure.line}: {differs}" if failure else ""
 
 
 class BlockFailure(Exception):
@@ -110,8 +116,10 @@ class BlockItem(Held):
         super().__init__(**kwargs)
         self.block = block
 
-    def runtest(self):
-        self.hold(self.parent.run, self.block)
+    def check(self):
+        if differs := self.hold(self.parent.run, self.block):
+            pytest.skip(differs)
+        self.parent.compared[self.name] = int(self.block.output is not None)
 
     def reportinfo(self):
         return self.path, self.block.line - 1, self.name
@@ -120,7 +128,7 @@ class BlockItem(Held):
 class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
-    def runtest(self):
+    def check(self):
         run = self.parent.new_run(solutions=False)
         try:
             for block in run.blocks:
@@ -135,7 +143,7 @@ class WithoutSolutions(Held):
 class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
-    def runtest(self):
+    def check(self):
         if found := prose.stale(self.parent.page):
             raise BlockFailure("\n".join(found))
 

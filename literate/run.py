@@ -46,7 +46,8 @@ class Result:
 
     `raised` is the name of the exception that ended it, or ""; where no exception did, it is what
     did, in several words. `last_line` is the line a traceback ends in; `traceback` its text with
-    true page lines; `line` the page's line that raised; `broken` how the block went round stdout.
+    true page lines; `line` the page's line that is to blame; `broken` how the block went round
+    stdout, or what it shows in a notebook alone.
     """
 
     printed: str = ""
@@ -138,7 +139,13 @@ class Run:
         for warning in said["warned"]:
             self._warn(*warning)
         text, line = self._relabelled(said["traceback"], block)
-        said = said["raised"], said["last_line"], text, line, said["broken"]
+        broken, (unshown, at) = said["broken"], said["unshown"]
+        if broken:
+            line = block.line
+        elif unshown and not block.raises:
+            file, at = self.page.origin(at)
+            broken, line = unshown, at if file == self.page.path else line
+        said = said["raised"], said["last_line"], text, line, broken
         return self._strayed() or Result(self._printed(), *said)
 
     def _end(self, last: Block) -> Result | None:
@@ -208,6 +215,18 @@ class Run:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn_explicit(message, kind, shown(file, self.page.root), line)
+
+
+def solutions_come_early(page: Page) -> bool:
+    """Say whether a block that is no solution stands after one that is: it must not lean on it."""
+    kinds = [block.solution for block in page.blocks]
+    return True in kinds and False in kinds[kinds.index(True) :]
+
+
+def prepare() -> None:
+    """Start what pages are forked from, so that the first does not wait for torch."""
+    if FORKS:
+        _nursery()
 
 
 def _ending(status: int | None) -> str:

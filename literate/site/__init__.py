@@ -1,0 +1,6 @@
+"""What MkDocs and Zensical draw the book with."""
+
+import os
+
+# Material announces MkDocs 2 as it is loaded; requirements.txt pins mkdocs below it.
+os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")

@@ -7,18 +7,24 @@ above". `python -m literate export` writes the same files without it.
 
 from __future__ import annotations
 
-import os
-import platform
+import logging
 import re
 import shutil
 import zipfile
+from functools import partial
 from html import escape, unescape
 from itertools import takewhile
 from pathlib import Path
 from posixpath import dirname, relpath
 
-# Material announces MkDocs 2 on each start; requirements.txt pins mkdocs below it.
-os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+from mkdocs.utils import CountHandler
+
+from literate import export, record
+from literate.page import PageError, pages, read, shown
+from literate.site import fences, lab, stylesheets
+from literate.site.serve import Served, say
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS_PER_MINUTE = 200
@@ -26,25 +32,39 @@ SECONDS_PER_BLOCK = 15
 ARCHIVE = "attention-executed"
 # The pages of the build under way, in reading order; `on_nav` fills it.
 _pages: list = []
+# What `mkdocs serve` knows of them; None in a build.
+_served: Served | None = None
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that the book's outputs were checked on, for `extra` in mkdocs.yml."""
-    pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    torch = re.search(r"^torch==([\w.]+)", pins, re.MULTILINE)
-    if torch is None:
-        raise ValueError(f"{ROOT / 'requirements.txt'}: no line pins torch==…, wanted exactly one")
-    return {"python": ".".join(platform.python_version_tuple()[:2]), "torch": torch[1]}
+def on_startup(command, dirty):
+    """Where pages are served, and not built, check what is saved."""
+    global _served
+    if command == "serve":
+        _served = Served()
+
+
+def on_serve(server, config, builder):
+    """Check from now on; what is there at the start is drawn, and not run."""
+    if _served:
+        _served.watch(server)
+    return server
+
+
+def on_config(config):
+    """Serve a book in which a link is dead, too; only a build is strict."""
+    log = logging.getLogger("mkdocs")
+    for counter in [found for found in log.handlers if isinstance(found, CountHandler)]:
+        if _served:
+            log.removeHandler(counter)
+    return config
 
 
 def on_files(files, config):
     """Publish each snippet as a file of its own, to download from where a page includes it."""
-    from mkdocs.structure.files import File
-
     for path in sorted((ROOT / "snippets").glob("*.py")):
         name = f"snippets/{path.name}"
         if name not in files.src_uris:
@@ -54,72 +74,83 @@ def on_files(files, config):
 
 def on_nav(nav, config, files):
     """Remember the pages in reading order; they must be those that the checker knows."""
-    from literate.page import pages, shown
-
     _pages[:] = nav.pages
     root = Path(config.config_file_path).parent
     drawn = {Path(file.abs_src_path) for file in files.documentation_pages()}
     drawn = {path for path in drawn if path.suffix != ".ipynb"}
     for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
         wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
-        raise _stop(f"{shown(path, root)}:1: {wrong}")
+        _stop(f"{shown(path, root)}:1: {wrong}")
     return nav
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Read the page as a program; an error in it stops the build and names page.md:line."""
-    if not page.file.src_uri.endswith(".ipynb"):
-        page.program = _read(page.file.abs_src_path)
+    """Have the page drawn by us: read as a program before, completed after."""
+    draw = partial(_draw, page, page.render, config, files)
+    page.render = lambda *_: _served.draw(page, files, draw) if _served else draw()
     return markdown
 
 
-def on_page_content(html, page, config, files):
-    """Add what the builder alone can know: downloads, the mark, reading time, what comes next."""
-    if page.file.src_uri.endswith(".ipynb"):
-        from literate.site import lab
+def _draw(page, render, config, files):
+    """Draw a page and what is beside it; an error in it stops the build and names page.md:line."""
+    try:
+        if page.file.src_uri.endswith(".ipynb"):
+            _draw_lab(page, render, config, files)
+        else:
+            _draw_chapter(page, render, config, files)
+    except (PageError, lab.LabError) as error:
+        raise PluginError(str(error)) from error
+    page.content = PLAIN.sub(r"\1", page.content)
+    page.meta.setdefault("description", _first_sentence(page.content))
 
-        try:
-            html = lab.clean(html, page, files)
-        except lab.LabError as error:
-            raise _stop(f"docs/{page.file.src_uri}: {error}") from error
-        page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
-        page.meta["offline"] = f"{ARCHIVE}.zip"
-    elif program := getattr(page, "program", None):
-        html = _with_program(html, page, program)
-    html = PLAIN.sub(r"\1", html)
-    page.meta.setdefault("description", _first_sentence(html))
-    return html
+
+def _draw_lab(page, render, config, files):
+    render(config, files)
+    try:
+        page.content = lab.clean(page.content, page, files)
+    except lab.LabError as error:
+        raise lab.LabError(f"docs/{page.file.src_uri}: {error}") from error
+    page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
+    page.meta["offline"] = f"{ARCHIVE}.zip"
+
+
+def _draw_chapter(page, render, config, files):
+    page.program = program = read(page.file.abs_src_path)
+    fences.check(program)
+    render(config, files)
+    page.taken = _taken(program, config.site_url)
+    page.content = _with_program(page.content, page, program)
+
+
+def on_page_context(context, page, config, nav):
+    """Say what is known of the page: nothing, unless a check of this very text is on record."""
+    program = getattr(page, "program", None)
+    if program and any(block.output for block in program.blocks):
+        page.meta["check"] = _served.mark(page) if _served else {}
+        page.meta["check"]["record"] = record.of(program)
+    return context
 
 
 def on_post_build(config):
     """Write each page to take away, the book as text (llms.txt, llms-full.txt), and trim styles."""
-    from literate import export
-    from literate.site import stylesheets
-
-    stylesheets.trim(Path(config.site_dir))
-
+    if not _served:
+        stylesheets.trim(Path(config.site_dir))
     site, docs = Path(config.site_dir), Path(config.docs_dir)
-    for lab in (page for page in _pages if page.file.src_uri.endswith(".ipynb")):
-        shutil.copyfile(docs / lab.file.src_uri, site / lab.file.src_uri)
-    pages = [page for page in _pages if page.file.src_uri.endswith(".md")]
+    for notebook in [page.file.src_uri for page in _pages if page.file.src_uri.endswith(".ipynb")]:
+        shutil.copyfile(docs / notebook, site / notebook)
+    pages = [page for page in _pages if getattr(page, "program", None)]
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     whole = []
     for page in pages:
-        program = page.program
-        text = export.markdown(program)
-        target = site / _beside(page, ".md")
-        target.write_text(text, encoding="utf-8")
-        if program.blocks:
-            notebook = export.notebook(program, config.site_url)
-            (site / _beside(page, ".ipynb")).write_text(notebook, encoding="utf-8")
-            script = export.script(program, config.site_url)
-            (site / _beside(page, ".py")).write_text(script, encoding="utf-8")
+        for suffix, text in page.taken.items():
+            (site / _beside(page, suffix)).write_text(text, encoding="utf-8")
         about = page.meta.get("description", "")
         lines.append(f"- [{page.title}]({config.site_url}{_beside(page, '.md')}): {about}")
-        whole.append(f"<!-- {config.site_url}{page.url} -->\n\n{text.strip()}\n")
+        whole.append(f"<!-- {config.site_url}{page.url} -->\n\n{page.taken['.md'].strip()}\n")
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")
-    _zip(site)
+    if not _served:
+        _zip(site)
 
 
 # After every plugin: the offline copy holds what they wrote, its search index above all.
@@ -137,23 +168,24 @@ def _zip(site):
             archive.writestr(entry, path.read_bytes())
 
 
-def _read(path):
-    """Read a page, or stop the build with the place and the reason."""
-    from literate import page
-    from literate.site import fences
+def _taken(program, site_url):
+    """Return what a reader may take of a chapter: the text of each file, by its suffix."""
+    taken = {".md": export.markdown(program)}
+    if program.blocks:
+        taken[".ipynb"] = export.notebook(program, site_url)
+        taken[".py"] = export.script(program, site_url)
+    return taken
 
-    try:
-        program = page.read(path)
-        fences.check(program)
-        return program
-    except page.PageError as error:
-        raise _stop(error) from error
+
+def _stop(message):
+    """End a build with one plain line; say it, where the book is served."""
+    if not _served:
+        raise PluginError(message)
+    say(message)
 
 
 def _with_program(html, page, program):
     """Attach downloads, the mark and the programs of a chapter that runs code."""
-    from literate import export
-
     name = Path(page.file.src_uri).stem
     page.meta["offline"] = f"{ARCHIVE}.zip"
     page.meta["downloads"] = {"markdown": f"{name}.md"}
@@ -165,7 +197,6 @@ def _with_program(html, page, program):
     if not program.blocks:
         return html
     page.meta["downloads"] |= {"notebook": f"{name}.ipynb", "script": f"{name}.py"}
-    page.meta["checked"] = sum(block.output is not None for block in program.blocks)
     page.meta["programs"] = _deltas(export.programs(program))
     return _with_downloads(html, page, program)
 
@@ -210,10 +241,3 @@ def _first_sentence(html: str) -> str:
 
 def _beside(page, suffix: str) -> str:
     return str(Path(page.file.dest_uri).with_name(Path(page.file.src_uri).stem + suffix))
-
-
-def _stop(message):
-    """The exception that ends a build with one plain line."""
-    from mkdocs.exceptions import PluginError
-
-    return PluginError(str(message))

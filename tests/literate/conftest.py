@@ -36,3 +36,48 @@ def book(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
     return Book(tmp_path)
+
+
+PROVEN = """
+# A page
+
+```python
+a = 1
+```
+
+```python
+print(a)
+```
+
+```output
+1
+```
+
+```python
+b = a + 1
+print(f"{b:.4f}")
+```
+
+```output
+2.0000
+```
+"""
+
+
+def write(pytester, name, text):
+    """Write a file of the project."""
+    path = pytester.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project of two good pages; `run` runs pytest on it without a process of its own."""
+    monkeypatch.delenv("CI", raising=False)
+    for name in ("docs/a.md", "docs/part/b.md", "README.md"):
+        write(pytester, name, PROVEN)
+    write(pytester, "mkdocs.yml", "site_name: x\n")
+    write(pytester, "conftest.py", 'pytest_plugins = ["literate.pytest_plugin"]\n')
+    write(pytester, "pytest.ini", "[pytest]\ntestpaths = README.md docs\nfilterwarnings = error\n")
+    return pytester

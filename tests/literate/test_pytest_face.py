@@ -5,52 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.literate.conftest import PROVEN as PAGE
+from tests.literate.conftest import write
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
-
-PAGE = """
-# A page
-
-```python
-a = 1
-```
-
-```python
-print(a)
-```
-
-```output
-1
-```
-
-```python
-b = a + 1
-print(f"{b:.4f}")
-```
-
-```output
-2.0000
-```
-"""
-
-
-@pytest.fixture
-def project(pytester, monkeypatch):
-    """A project of two good pages; `run` runs pytest on it without a process of its own."""
-    monkeypatch.delenv("CI", raising=False)
-    for name in ("docs/a.md", "docs/part/b.md", "README.md"):
-        write(pytester, name, PAGE)
-    write(pytester, "mkdocs.yml", "site_name: x\n")
-    write(pytester, "conftest.py", 'pytest_plugins = ["literate.pytest_plugin"]\n')
-    write(pytester, "pytest.ini", "[pytest]\ntestpaths = README.md docs\nfilterwarnings = error\n")
-    return pytester
-
-
-def write(pytester, name, text):
-    path = pytester.path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 def run(project, *arguments):

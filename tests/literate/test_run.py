@@ -862,3 +862,60 @@ LEANING = """
 def test_solutions_can_be_left_out(play):
     assert [result.printed for result in play(LEANING)] == ["", "", "2\n"]
     assert [result.printed for result in play(LEANING, solutions=False)] == ["", "1\n"]
+
+
+# ---- What a notebook would show. ----
+
+FOR_SHOW = {
+    "a name": "a = 1\na",
+    "an attribute": "import sys\nsys.path",
+    "a cell": "a = [1, 2]\na[0]",
+    "a sum": "a = 1\na + 1",
+    "a comparison": "a = 1\na == 1",
+    "a text with values": "a = 1\nf'{a}'",
+    "a number": "a = 1\n42",
+    "a tensor from a call": "import torch\ntorch.ones(3).sum()",
+    "what a built-in returns": "a = [1]\nlen(a)",
+    "a value after a print": "print(1)\n'x'.upper",
+}
+FOR_EFFECT = {
+    "a call that returns nothing": "a = []\na.append(1)",
+    "a call that works in place": "import torch\ntorch.ones(3).requires_grad_()",
+    "a seed": "import torch\ntorch.manual_seed(0)",
+    "a module set to evaluate": "import torch\ntorch.nn.Linear(2, 2).eval()",
+    "taking from a list": "a = [1]\na.pop()",
+    "a name for nothing": "a = None\na",
+    "words alone": "a = 1\n'words'",
+    "an ellipsis": "a = 1\n...",
+    "an assignment that is an expression": "a = 1\n(b := a)",
+}
+
+
+@pytest.mark.parametrize("text", FOR_SHOW.values(), ids=FOR_SHOW)
+def test_a_block_that_ends_in_a_value_is_told_to_print_it(verdict, text):
+    failure = verdict(code(text))
+    assert failure.report.startswith("docs/page.md:3: the block ends in a value")
+    assert "print it" in failure.report
+
+
+@pytest.mark.parametrize("text", FOR_EFFECT.values(), ids=FOR_EFFECT)
+def test_a_block_that_ends_in_an_effect_is_left_alone(verdict, text):
+    assert verdict(code(text)) is None
+
+
+def test_a_value_in_place_of_the_exception_that_was_announced_is_no_second_error(verdict):
+    text = code("a = 1\na") + '\n```output raises="ValueError"\nValueError: no\n```\n'
+    assert "did not raise ValueError" in verdict(text).report
+
+
+def test_an_expression_that_raises_shows_its_own_line(verdict):
+    failure = verdict(code("a = 1\na / 0"))
+    assert failure.line == 3
+    assert '  File "docs/page.md", line 3, in <module>\n    a / 0\n' in failure.report
+
+
+def test_a_block_that_leaves_a_figure_open_is_told_to_print(verdict):
+    draws = "import sys, types\nplot = sys.modules['matplotlib.pyplot'] = types.SimpleNamespace()"
+    stub = "plot.get_fignums, plot.close = lambda: [1], lambda which: None"
+    failure = verdict(code(f"{draws}\n{stub}\nb = 1"))
+    assert failure.report.startswith("docs/page.md:5: the block leaves a figure open")

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from literate import page
+from literate import page, record
 from tests.site import book
 
 PARSED = {}
@@ -166,21 +166,46 @@ def test_an_included_file_can_be_downloaded_where_it_is_shown(site, source):
         assert file.read_bytes() == (book.ROOT / "snippets" / included).read_bytes()
 
 
-def test_the_mark_names_the_versions_that_are_pinned(site):
-    torch = re.search(r"^torch==(.+)$", (book.ROOT / "requirements.txt").read_text(), re.MULTILINE)[
-        1
-    ]
-    marked = 0
-    for source in book.CHAPTERS:
-        outputs = sum(block.output is not None for block in page.read(book.DOCS / source).blocks)
-        mark = soup_of(site, source.removesuffix(".md") + ".html").select_one(".checked")
-        assert (mark is not None) == (outputs > 0), source
-        if mark:
-            marked += 1
-            said = " ".join(mark.get_text().split())
-            assert f"PyTorch {torch}." in said
-            assert f"Python {sys.version_info.major}.{sys.version_info.minor} " in said
-    assert marked
+@pytest.fixture
+def marked(tmp_path):
+    """`marked(text)` builds a book with this page; returns what its mark says, None without one."""
+    project = book.small_book(tmp_path, index=PROVEN)
+
+    def build(text):
+        (project / "docs/index.md").write_text(text, encoding="utf-8")
+        result = book.build(tmp_path / "site", project)
+        assert result.returncode == 0, result.stderr
+        soup = BeautifulSoup((tmp_path / "site/index.html").read_text("utf-8"), "html.parser")
+        mark = soup.select_one(".mark")
+        return mark and " ".join(mark.get_text().split())
+
+    build.project = project
+    return build
+
+
+PROVEN = "# Home\n\n```python\nprint(1)\n```\n\n```output\n1\n```\n"
+
+
+def test_a_page_that_nobody_checked_says_so(marked):
+    assert marked(PROVEN).startswith("Not checked yet.")
+
+
+def test_the_mark_says_what_the_record_says(marked):
+    record.write(page.read(marked.project / "docs/index.md"), 1)
+    path = marked.project / ".checked/docs/index.md.json"
+    words = {"torch": "1.2.3", "python": "9.8.7", "platform": "Abacus", "date": "2001-02-03"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | words))
+    said = marked(PROVEN)
+    assert "1 output compared on 2001-02-03, with PyTorch 1.2.3 and Python 9.8.7 on Abacus." in said
+
+
+def test_a_page_that_changed_since_it_was_checked_has_no_mark(marked):
+    record.write(page.read(marked.project / "docs/index.md"), 1)
+    assert marked(PROVEN + "\nMore.\n").startswith("Not checked yet.")
+
+
+def test_a_page_without_outputs_has_nothing_to_check(marked):
+    assert marked("# Home\n\nWords.\n") is None
 
 
 def test_the_book_is_published_as_text_for_machines(site):
@@ -329,11 +354,18 @@ def test_a_chapter_is_complete_under_zensical(zensical, site, source):
     assert theirs == ours
 
 
+def test_no_page_claims_a_check_under_zensical(zensical):
+    other, _ = zensical
+    pages = [path.read_text(encoding="utf-8") for path in other.rglob("*.html")]
+    assert pages
+    assert [text for text in pages if 'id="checked"' in text or "was checked" in text] == []
+
+
 def _chapter(soup):
     """The words, code, figures and formulas of a page, without what the hook adds around them."""
     article = soup.select_one(".md-content article")
     for added in article.select(
-        ".page-bar, .checked, .take-file, template, .headerlink, .md-tags, nav"
+        ".page-bar, .mark, .take-file, template, .headerlink, .md-tags, nav"
     ):
         added.decompose()
     for colour in article.select("code span"):

@@ -262,7 +262,7 @@ def features(shown):
           alive: [...document.querySelectorAll('attention-explorable')].filter((e) => e.matches(':defined') && e.querySelector('input, button')).length,
           explorables: document.querySelectorAll('attention-explorable').length,
           named: document.querySelector('.md-search').getAttribute('aria-label'),
-          mark: document.querySelectorAll('.checked').length,
+          mark: document.querySelectorAll('.mark').length,
         })"""
     )
 
