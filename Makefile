@@ -62,8 +62,8 @@ pins: .venv/installed ## compile requirements.txt from pyproject.toml; a pin tha
 	.venv/pins/bin/pip-compile --quiet --all-extras --strip-extras --allow-unsafe --no-header --annotation-style line \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--constraint .venv/pins/standing.txt --output-file .venv/pins/compiled.txt pyproject.toml
-	grep '^#' requirements.txt > .venv/pins/requirements.txt
-	sed -e 's/+cpu / /' -e 's/ -c [^,]*standing.txt, / /' .venv/pins/compiled.txt >> .venv/pins/requirements.txt
+	sed '/^[^#]/,$$d' requirements.txt > .venv/pins/requirements.txt
+	sed -e 's/+cpu / /' -e 's/ -c [^,]*standing.txt, / /' -e '/^#/d' -e '/^$$/d' .venv/pins/compiled.txt >> .venv/pins/requirements.txt
 	echo '-e .' >> .venv/pins/requirements.txt
 	mv .venv/pins/requirements.txt .
 

@@ -1,8 +1,10 @@
 """The README's commands start on every Python that it promises, and say plainly where they cannot."""
 
+import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name as canonical
 
 ROOT = Path(__file__).parents[1]
+OURS = {"literate", "snippets", "tests", "tools"}
 PINS = dict(
     re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M)
 )
@@ -49,6 +52,24 @@ def test_what_the_project_asks_for_is_pinned():
     pins = {canonical(name): version for name, version in PINS.items()}
     for need in map(Requirement, asked):
         assert pins[canonical(need.name)] in need.specifier, need
+
+
+def test_what_the_project_imports_is_asked_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = [need for needs in project["optional-dependencies"].values() for need in needs]
+    asked = {canonical(Requirement(need).name) for need in needs}
+    brought = metadata.packages_distributions()
+    for module in sorted(imported() - set(sys.stdlib_module_names) - OURS):
+        assert asked & {canonical(name) for name in brought[module]}, module
+
+
+def imported() -> set[str]:
+    """The names of the modules that the project's Python files import, without their parts."""
+    files = [file for folder in OURS for file in (ROOT / folder).rglob("*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))]
+    names = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
+    names += [n.module for n in nodes if isinstance(n, ast.ImportFrom) and not n.level]
+    return {name.partition(".")[0] for name in names}
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="there is no make here")
