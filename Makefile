@@ -73,9 +73,10 @@ mutants: .venv/installed ## damage every output of the book and count what the c
 screenshots: .venv/installed ## take the pictures of the README anew
 	$(BIN)/python -m tools.screenshots
 
-lint: .venv/installed ## check the style of Python files and of the code in pages
+lint: .venv/installed ## check the style of Python files and of the code in pages, and the checker's types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/python -m tools.style
 
 format: .venv/installed ## format Python files and the code in pages

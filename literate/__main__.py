@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from literate.page import PageError, pages, read, shown
+from literate.page import Page, PageError, pages, read, shown
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     """Run one command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m literate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -35,13 +35,13 @@ def main(arguments=None):
     return failed
 
 
-def _refused():
+def _refused() -> tuple[type[Exception], ...]:
     """Return the exceptions that only updating knows; exporting never imports torch."""
     module = sys.modules.get("literate.update")
     return (module.Refused,) if module else ()
 
 
-def _update(page, options):
+def _update(page: Page, options: argparse.Namespace) -> None:
     from literate.update import update
 
     count = update(page)
@@ -52,7 +52,7 @@ def _update(page, options):
     )
 
 
-def _export(page, options):
+def _export(page: Page, options: argparse.Namespace) -> None:
     from literate import export
 
     stem = options.out / page.path.stem

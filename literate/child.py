@@ -28,10 +28,11 @@ import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from json import dumps, loads
 from multiprocessing import connection as connections
 from pathlib import Path
+from typing import TextIO
 
 # The one place where determinism is set. A page starts from these, in every run.
 SEED = 0
@@ -45,6 +46,9 @@ MOST_PRINTED = 100_000  # bytes that a block may print
 
 LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+Warned = tuple[str, str, str, int]  # the message, category, file and line of a warning
 
 
 class BlockStopped(BaseException):
@@ -86,9 +90,9 @@ class Play:
         self.path, self.folder = path, Path(folder)
         self.error: BaseException | None = None
         self.module = types.ModuleType("__main__")
-        self.module.__file__ = str(self.folder / "page.py")
+        self.module.__file__ = self.script = str(self.folder / "page.py")
         lines = [line + "\n" for line in source.split("\n")]
-        for file in (path, self.module.__file__):
+        for file in (path, self.script):
             linecache.cache[file] = (len(source), None, lines, file)
         self.stdout, self.stderr = self._stdout(), sys.stderr
         self.aside: int | None = None
@@ -102,11 +106,11 @@ class Play:
         """Make this process the page's own, as `python page.py` would be in an empty folder."""
         os.environ.clear()
         os.environ.update(environ)
-        sys.argv[:] = [self.module.__file__]
+        sys.argv[:] = [self.script]
         sys.path.insert(0, os.getcwd())
         sys.modules["__main__"] = self.module
-        sys.stdin = sys.__stdin__ = NoInput()
-        sys.stdout = sys.__stdout__ = self.stdout
+        sys.stdin = sys.__stdin__ = NoInput()  # type: ignore[misc, assignment]
+        sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
         warnings.resetwarnings()
         warnings.simplefilter("default")
         self.aside = os.open(self.folder / "aside", os.O_RDWR | os.O_CREAT)
@@ -118,15 +122,20 @@ class Play:
 
     def execute(self, code: str, start: int) -> None:
         """Execute `code`, whose first line is line `start` of the page's source."""
-        how = {"dont_inherit": True, "optimize": 0}
         text = "\n" * (start - 1) + code
-        program = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, **how)
-        last = program.body.pop() if _ends_in_expression(program) else None
+        flag = ast.PyCF_ONLY_AST
+        program = compile(text, self.path, "exec", flag, dont_inherit=True, optimize=0)
+        assert isinstance(program, ast.Module), "the tree of a program that is executed"
+        last = _last_expression(program)
+        if last:
+            program.body.pop()
         with self.around:
-            exec(compile(program, self.path, "exec", **how), self.module.__dict__)
+            compiled = compile(program, self.path, "exec", dont_inherit=True, optimize=0)
+            exec(compiled, self.module.__dict__)
             if last:
                 body = ast.Expression(last.value)
-                value = eval(compile(body, self.path, "eval", **how), self.module.__dict__)
+                compiled = compile(body, self.path, "eval", dont_inherit=True, optimize=0)
+                value = eval(compiled, self.module.__dict__)
                 if _is_for_show(last.value, value):
                     what = "the block ends in a value, which a page does not show; print it"
                     self.unshown = what, last.lineno
@@ -138,10 +147,10 @@ class Play:
 
     def end(self) -> None:
         """End as the interpreter does: wait for threads, then call what `atexit` was given."""
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
 
-    def report(self, action: Callable, *arguments) -> dict:
+    def report(self, action: Callable[..., object], *arguments: object) -> dict:
         """Call `action`, a part of the page, and say what came of it.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
@@ -149,9 +158,10 @@ class Play:
         in a notebook and nowhere else, and the line of the source where. "warned" lists message, category, file and line
         of each warning, "alive" the threads and processes that run on.
         """
-        said = {"raised": "", "last_line": "", "traceback": "", "warned": []}
+        said = {"raised": "", "last_line": "", "traceback": ""}
+        warned: list[Warned] = []
         self.error, self.unshown = None, ("", 0)
-        with self._installed(said["warned"]):
+        with self._installed(warned):
             try:
                 action(*arguments)
             except BaseException as error:
@@ -159,21 +169,29 @@ class Play:
                 said["raised"] = type(error).__name__ or "an exception without a name"
                 said["last_line"] = _encodable(_last_line(error))
                 said["traceback"] = _encodable("".join(traceback.format_exception(error)))
-            ending = {"unshown": self.unshown, "alive": _alive()}
+            ending = {"warned": warned, "unshown": self.unshown, "alive": _alive()}
             return said | {"broken": self._went_round(), **ending}
 
     @contextlib.contextmanager
-    def _installed(self, warned: list):
+    def _installed(self, warned: list[Warned]) -> Iterator[None]:
         """Put the page's module, stdout and log of warnings in place, and back."""
         if self._closed():
             self.stdout = self._stdout()
         self.stdout.buffer.start = self.stdout.buffer.tell()
         outside = sys.stdout, sys.modules["__main__"], warnings.showwarning
 
-        def show(message, category, file, line, *rest):
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if sys.stderr is not self.stderr:  # the page shows them itself
-                return outside[2](message, category, file, line, *rest)
-            return warned.append((_encodable(str(message)), category.__name__, file, line))
+                return outside[2](message, category, filename, lineno, file, line)
+            said = _encodable(str(message))
+            return warned.append((said, category.__name__, filename, lineno))
 
         sys.stdout, sys.modules["__main__"], warnings.showwarning = self.stdout, self.module, show
         try:
@@ -181,7 +199,7 @@ class Play:
         finally:
             sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
 
-    def _stdout(self) -> io.TextIOWrapper:
+    def _stdout(self) -> "io.TextIOWrapper[Printed]":
         file = Printed(self.folder / "printed", "a")
         return io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
 
@@ -211,9 +229,12 @@ class Play:
         return "the block closed or replaced file descriptor 1, standard output"
 
 
-def _ends_in_expression(program: ast.Module) -> bool:
+def _last_expression(program: ast.Module) -> ast.Expr | None:
+    """Return the expression that `program` ends in, if it does; one that names its value is none."""
     last = program.body[-1] if program.body else None
-    return isinstance(last, ast.Expr) and not isinstance(last.value, ast.NamedExpr)
+    if isinstance(last, ast.Expr) and not isinstance(last.value, ast.NamedExpr):
+        return last
+    return None
 
 
 def _is_for_show(expression: ast.expr, value: object) -> bool:
@@ -287,6 +308,7 @@ def nursery(control: socket.socket) -> connections.Connection:
     When a page has ended, what it left running is killed after the seconds of grace that came with
     its connection, and the connection is told: {"ended": exit status, "left": names}.
     """
+    assert LIBC, "Linux, where pages fork, has one"
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a page leaves running becomes a child of ours
     pages: dict[int, tuple[int, connections.Connection, float]] = {}
     while True:
@@ -350,7 +372,8 @@ def main(kind: str, handle: str) -> None:
     """Be a nursery on the socket `handle`, or one page on the connection `handle`."""
     warnings.simplefilter("ignore")
     determine()
-    for finalizer in weakref.finalize._registry:  # of torch's: a page that ends has its own alone
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        # Of torch's: a page that ends has its own alone.
         finalizer.atexit = False
     gc.freeze()  # what every page shares is never looked through again, and so not copied
     if LIBC:

@@ -21,6 +21,7 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from literate.fence import Fence
 from literate.page import Block, Page
 
 if TYPE_CHECKING:  # judging imports no torch
@@ -120,16 +121,16 @@ def judge(page: Page, block: Block, result: "Result") -> Failure | None:
         wanted = f"; the page expects {block.raises}" if block.raises else ""
         report = f"{result.last_line}{wanted}"
         return _failure(page, result.line, report, result.traceback, _so_far(result.printed))
-    if block.raises and not result.raised:
-        return _failure(page, block.output.line, f"{where} did not raise {block.raises}")
     if block.output is None:
         if printed:
             what = f"{where} prints, and no `output` fence follows it"
             return _failure(page, block.line, what, _so_far(printed))
         return None
+    if block.raises and not result.raised:
+        return _failure(page, block.output.line, f"{where} did not raise {block.raises}")
     if not printed:
         return _failure(page, block.output.line, f"{where} prints nothing; delete this output")
-    return _mismatch(page, block, printed)
+    return _mismatch(page, block, block.output, printed)
 
 
 def verdict(run: "Run", block: Block) -> tuple[Failure | None, str]:
@@ -158,7 +159,7 @@ def on_reference_platform(root: Path) -> bool:
     pins = root / "requirements.txt"
     pinned = re.search(r"^torch==(\S+)", pins.read_text(), re.MULTILINE) if pins.exists() else None
     try:
-        return bool(pinned) and version("torch").split("+")[0] == pinned[1]
+        return pinned is not None and version("torch").split("+")[0] == pinned[1]
     except PackageNotFoundError:
         return False
 
@@ -204,7 +205,7 @@ def _distance(page: str, printed: str) -> str:
     form = _form(page)
     if form is None or form != _form(printed):
         return "far"
-    unit = Decimal(1).scaleb(min(old.as_tuple().exponent, new.as_tuple().exponent))
+    unit = Decimal(1).scaleb(min(int(number.as_tuple().exponent) for number in (old, new)))
     return "near" if abs(old - new) <= unit else "far"
 
 
@@ -248,15 +249,15 @@ def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
     return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
 
 
-def _mismatch(page: Page, block: Block, printed: str) -> Failure | None:
-    found = differences(block.output.text, printed)
+def _mismatch(page: Page, block: Block, output: Fence, printed: str) -> Failure | None:
+    found = differences(output.text, printed)
     if not found:
         return None
     report = "\n".join(_drawn(difference) for difference in found[:SHOWN])
     if len(found) > SHOWN:
         least = "at least " if len(found) >= MOST else ""
         report += f"\n  … and {least}{len(found) - SHOWN} more lines"
-    line = block.output.line + 1 + found[0].index
+    line = output.line + 1 + found[0].index
     what = f"the output differs from what the block on line {block.line} prints"
     return _failure(page, line, what, report, f"To accept it: make update PAGE={page.name}")
 

@@ -10,7 +10,11 @@ from urllib.parse import urljoin
 
 import jupytext
 import nbformat
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from literate.fence import Fence
+from literate.page import Block, Page
 
 CONTAINER = re.compile(
     r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
@@ -29,19 +33,19 @@ except Exception as error:  # the page shows this error, and goes on
 """
 
 
-def notebook(page, site_url=""):
+def notebook(page: Page, site_url: str = "") -> str:
     """Return the page as the JSON of an executed notebook, the page's outputs attached."""
     return nbformat.writes(_notebook(page, site_url, guarded=False)) + "\n"
 
 
-def script(page, site_url=""):
+def script(page: Page, site_url: str = "") -> str:
     """Return the page as a Python script in the percent format; prose is in comments."""
     book = _notebook(page, site_url, guarded=True)
     book.metadata["jupytext"] = {"notebook_metadata_filter": "-all", "cell_metadata_filter": "-all"}
     return jupytext.writes(book, fmt="py:percent")
 
 
-def markdown(page):
+def markdown(page: Page) -> str:
     """Return the page's Markdown, with each include replaced by the code it shows."""
     lines = page.text.split("\n")
     for block in reversed(page.blocks):
@@ -53,38 +57,41 @@ def markdown(page):
     return "\n".join(lines)
 
 
-def pieces(page):
+def pieces(page: Page) -> list[str]:
     """Return, block by block, code that lets the blocks after it run: expected errors are caught."""
     return [_guarded(block.code) if block.raises else block.code for block in page.blocks]
 
 
-def programs(page):
+def programs(page: Page) -> list[str]:
     """Return, for each block, the whole program that ends with it and prints what the page shows."""
     before = pieces(page)
     return ["\n".join([*before[:i], block.code]) for i, block in enumerate(page.blocks)]
 
 
-def _guarded(code):
+def _guarded(code: str) -> str:
     """Wrap code that must raise, so that what follows still runs."""
-    inside_strings = set()
+    inside_strings: set[int] = set()
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str):
-            inside_strings.update(range(node.lineno + 1, node.end_lineno + 1))
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            inside_strings.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
     lines = enumerate(code.rstrip("\n").split("\n"), 1)
     indented = [text if n in inside_strings or not text else "    " + text for n, text in lines]
     return GUARD.format(code="\n".join(indented))
 
 
-def _notebook(page, site_url, guarded):
+def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
     address = _address(page, site_url)
     cells = [new_markdown_cell(_heading(page, address))]
     outputs = {block.output.line: block for block in page.blocks if block.output}
     blocks = {block.line: block for block in page.blocks}
-    prose, containers, at = [], [], 1
+    prose: list[str] = []
+    containers: list[int] = []  # the indents of the open admonitions
     fences = {fence.line: fence for fence in page.fences}
     lines = page.text.split("\n")
 
-    def close_prose():
+    def close_prose() -> None:
         if text := _joined(prose):
             cells.append(new_markdown_cell(text))
         prose.clear()
@@ -106,12 +113,12 @@ def _notebook(page, site_url, guarded):
     return _numbered(cells)
 
 
-def _heading(page, address):
+def _heading(page: Page, address: str) -> str:
     source = f"[{page.name}]({address})" if address else page.name
     return f"*From the book **Attention, Executed**: {source}. Text CC BY 4.0, code MIT.*"
 
 
-def _numbered(cells):
+def _numbered(cells: list[NotebookNode]) -> NotebookNode:
     """Make the notebook; ids and counts depend on the place alone, so the bytes repeat."""
     count = 0
     for number, cell in enumerate(cells):
@@ -125,7 +132,7 @@ def _numbered(cells):
     )
 
 
-def _code_cell(block, guarded):
+def _code_cell(block: Block, guarded: bool) -> NotebookNode:
     code = _guarded(block.code) if guarded and block.raises else block.code
     cell = new_code_cell(code.rstrip("\n"))
     if block.output:
@@ -143,7 +150,7 @@ def _code_cell(block, guarded):
     return cell
 
 
-def _joined(prose):
+def _joined(prose: list[str]) -> str:
     """Join lines of prose; a blank line between two block quotes is as deep as the shallower one."""
     lines = "\n".join(prose).split("\n")
     after = ""
@@ -154,11 +161,12 @@ def _joined(prose):
     return "\n".join(lines).strip("\n")
 
 
-def _depth(line):
-    return re.match(r"(?:> ?)*", line)[0].count(">")
+def _depth(line: str) -> int:
+    quote = re.match(r"(?:> ?)+", line)
+    return quote[0].count(">") if quote else 0
 
 
-def _after_front_matter(lines):
+def _after_front_matter(lines: list[str]) -> int:
     if lines[0].rstrip() != "---":
         return 1
     return (
@@ -166,7 +174,7 @@ def _after_front_matter(lines):
     )
 
 
-def _kept_fence(fence, lines, containers, address):
+def _kept_fence(fence: Fence, lines: list[str], containers: list[int], address: str) -> list[str]:
     """Return the lines of a fence that does not run; an explorable becomes a link to itself."""
     if fence.language == "attention":
         text = " " * fence.indent + f"*An interactive figure stands here on [the page]({address}).*"
@@ -174,7 +182,7 @@ def _kept_fence(fence, lines, containers, address):
     return [_line(line, containers, "") for line in lines[fence.line - 1 : fence.end]]
 
 
-def _line(line, containers, address):
+def _line(line: str, containers: list[int], address: str) -> str:
     """Translate one line of prose; `containers` holds the indents of the open admonitions."""
     indent = len(line) - len(line.lstrip(" "))
     while line.strip() and containers and indent < containers[-1]:
@@ -192,18 +200,18 @@ def _line(line, containers, address):
     return (quote + text).rstrip() if text.strip() or not containers else quote.rstrip()
 
 
-def _address(page, site_url):
+def _address(page: Page, site_url: str) -> str:
     """Return the page's own address on the site, or "" when the site has none."""
     if not site_url or not page.path.is_relative_to(page.root / "docs"):
         return site_url
     return urljoin(site_url, _as_html(page.path.relative_to(page.root / "docs").as_posix()))
 
 
-def _as_html(target):
+def _as_html(target: str) -> str:
     """Return the site's name of a source file: `a/b.md#c` and `a/b.ipynb#c` are `a/b.html#c`."""
     return re.sub(r"\.(md|ipynb)(?=#|$)", ".html", target)
 
 
-def _absolute(target, address):
+def _absolute(target: str, address: str) -> str:
     """Resolve a link of the Markdown source, which is written from the page's own folder."""
     return urljoin(address, _as_html(target))

@@ -30,7 +30,6 @@ from literate.fence import RUNS, Fence, is_drawn_as_python, read_info
 CONFIG = Path(__file__).parents[1] / "mkdocs.yml"
 BUILT_IN = ("toc", "tables", "fenced_code")  # what MkDocs loads before the extensions of mkdocs.yml
 
-PREFIX = re.compile("[> ]*")
 CLOSING = re.compile(r"[> ]*(?P<marks>`{3,}|~{3,}) *$")
 MISPLACED = re.compile(r"(?:`{3,}|~{3,}) *[{.]* *(?:py|output)", re.IGNORECASE)
 INCLUDE = re.compile(r" *-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
@@ -124,7 +123,7 @@ class _Includes(SnippetPreprocessor):
     """The site's includes, watched: where each line came from, and what each include shows."""
 
     def __init__(self, site: SnippetPreprocessor, skipped: int):
-        vars(self).update(vars(site))
+        self.__dict__.update(vars(site))
         self.skipped = skipped  # lines of the page before the first that is converted
         self.origins: list[int] = []  # the page's line, for each line after expansion
         self.found: dict[int, Include] = {}
@@ -142,7 +141,8 @@ class _Includes(SnippetPreprocessor):
 
     def _expanded(self, number: int, line: str) -> list[str]:
         """Return what the site makes of a line, and note what it includes."""
-        self.seen, self.first = set(), 0
+        self.seen: set[str] = set()
+        self.first = 0
         expanded = self.parse_snippets([line])
         match = INCLUDE.fullmatch(line)
         if expanded == [line]:
@@ -192,6 +192,8 @@ class _Finder(SuperFencesBlockPreprocessor):
         self.config, self.extension = site.config, site.extension
         self.includes = includes
         self.found: list[Fence] = []
+        self.opened: Fence | None = None
+        self.sources: set[int] = set()  # lines of the includes inside it; 0 for other code
 
     def search_nested(self, lines: list[str]) -> list[str]:
         self.lines, self.at, self.opened = lines, 0, None
@@ -228,6 +230,7 @@ class _Finder(SuperFencesBlockPreprocessor):
             elif start:
                 self.opened, opened_at, self.sources = start, at, set()
             else:
+                assert self.opened, "superfences is inside the fence that _start found"
                 self._check_inside(line, self.opened)
         if self.opened:
             self.at = opened_at
@@ -235,7 +238,7 @@ class _Finder(SuperFencesBlockPreprocessor):
 
     def _start(self, line: str) -> Fence | None:
         """Return the fence that `line` opens, None where it opens none."""
-        prefix = PREFIX.match(line)[0]
+        prefix = line[: len(line) - len(line.lstrip("> "))]
         match = RE_NESTED_FENCE_START.match(line, len(prefix))
         return match and Fence(self.line, 0, prefix, match["fence"], *read_info(match))
 
@@ -272,6 +275,7 @@ class _Finder(SuperFencesBlockPreprocessor):
     def process_nested_block(self, ws: str, content: str, start: int, end: int) -> None:
         """Note the fence that `content` closes, and leave its mark in place of what it draws."""
         fence = self.opened
+        assert fence, "superfences closes what it opened"
         fence.end = self.line
         fence.text = self.rebuild_block(self.code) + "\n" if self.code else ""
         tag = "figure" if fence.language in ("output", "attention") else "div"

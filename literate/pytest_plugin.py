@@ -1,5 +1,7 @@
 """The pytest face: each block of each page is a test named `docs/page.md::line 57`."""
 
+from pathlib import Path
+
 import pytest
 
 from literate import compare, prose, record
@@ -20,7 +22,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None
 
 
-def pytest_collect_file(file_path, parent):
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "PageFile | None":
     asked_for = file_path.name.endswith(SUFFIXES) and parent.session.isinitpath(file_path)
     if asked_for or is_page(file_path, parent.config.rootpath):
         return PageFile.from_parent(parent, path=file_path)
@@ -45,16 +47,18 @@ def pytest_xdist_make_scheduler(config, log):
 class PageFile(pytest.File):
     """A page; its blocks share one Run, which goes as far as the block that is asked for."""
 
-    def collect(self):
+    def collect(self) -> "list[Held]":
         try:
             self.page = read(self.path)
             fences.check(self.page)
             steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None
-        self.run = None
+        self.run: runner.Run | None = None
         self.compared: dict[str, int] = {}  # item that passed → outputs that it compared
-        items = [BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps]
+        items: list[Held] = [
+            BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps
+        ]
         if runner.solutions_come_early(self.page):
             items.append(WithoutSolutions.from_parent(self, name="without solutions"))
         if prose.quotes(self.page):
@@ -62,14 +66,14 @@ class PageFile(pytest.File):
         self.names = {item.name for item in items}
         return items
 
-    def setup(self):
+    def setup(self) -> None:
         self.run = self.new_run()
 
     def new_run(self, solutions: bool = True) -> runner.Run:
         """Return a Run of the page, in this process where a debugger may be wanted."""
         return runner.Run(self.page, solutions, here=self.config.getoption("usepdb"))
 
-    def teardown(self):
+    def teardown(self) -> None:
         if self.run:
             self.run.close()
         # What ran in this process may owe something to the page before it.
@@ -80,7 +84,13 @@ class PageFile(pytest.File):
 class Held(pytest.Item):
     """An item whose failure is a report about the page, not a traceback through this file."""
 
-    def runtest(self):
+    parent: PageFile
+
+    def check(self) -> None:
+        """Raise BlockFailure unless what the item says of the page holds."""
+        raise NotImplementedError
+
+    def runtest(self) -> None:
         try:
             self.parent.compared[self.name] = 0
             self.check()
@@ -112,23 +122,24 @@ class BlockFailure(Exception):
 
 
 class BlockItem(Held):
-    def __init__(self, *, block, **kwargs):
+    def __init__(self, *, block: Block, **kwargs):
         super().__init__(**kwargs)
         self.block = block
 
-    def check(self):
+    def check(self) -> None:
+        assert self.parent.run, "setup began it"
         if differs := self.hold(self.parent.run, self.block):
             pytest.skip(differs)
         self.parent.compared[self.name] = int(self.block.output is not None)
 
-    def reportinfo(self):
+    def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.block.line - 1, self.name
 
 
 class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
-    def check(self):
+    def check(self) -> None:
         run = self.parent.new_run(solutions=False)
         try:
             for block in run.blocks:
@@ -136,16 +147,16 @@ class WithoutSolutions(Held):
         finally:
             run.close()
 
-    def reportinfo(self):
+    def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
 
 
 class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
-    def check(self):
+    def check(self) -> None:
         if found := prose.stale(self.parent.page):
             raise BlockFailure("\n".join(found))
 
-    def reportinfo(self):
+    def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name

@@ -56,7 +56,8 @@ def check(page: Page) -> dict[int, str]:
     Returns the report on each block, and on each number of the prose, that does not hold, by the
     line of the fence or of the number.
     """
-    failures, excused = {}, set()
+    failures: dict[int, str] = {}
+    excused: set[int] = set()
     for solutions in (True, False)[: 1 + solutions_come_early(page)]:
         run = Run(page, solutions)
         try:

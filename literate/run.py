@@ -24,6 +24,7 @@ from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from literate import child
 from literate.page import Block, Page, shown
@@ -145,11 +146,12 @@ class Run:
         elif unshown and not block.raises:
             file, at = self.page.origin(at)
             broken, line = unshown, at if file == self.page.path else line
-        said = said["raised"], said["last_line"], text, line, broken
-        return self._strayed() or Result(self._printed(), *said)
+        ending = said["raised"], said["last_line"], text, line, broken
+        return self._strayed() or Result(self._printed(), *ending)
 
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""
+        assert self.play, "the last block ran there"
         said = self.play.ask(None, min(GRACE, LIMIT))
         if said is None:
             return self._outlived(last, list(self.alive) or ["an exit handler"])
@@ -323,7 +325,8 @@ def _buried(process: subprocess.Popen) -> dict:
 
 def _python(kind: str, handle: int) -> subprocess.Popen:
     """Start child.py as a `kind`, with a `handle` to what leads here; no terminal reaches it."""
-    if os.name == "nt":
+    inherited: dict[str, Any]
+    if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
         inherited = {"close_fds": False, "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     else:
@@ -331,8 +334,8 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
     # OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one.
     environ = os.environ | child.ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-P", child.__file__, kind, str(handle)]
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=environ, **quiet, **inherited)
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, env=environ, stdin=null, stdout=null, **inherited)
 
 
 def _fork(handle: int) -> None:
@@ -352,7 +355,7 @@ def _nursery() -> socket.socket:
     with theirs:
         process = _python("fork", theirs.fileno())
 
-    def end():
+    def end() -> None:
         control.close()
         process.wait()
 
@@ -383,6 +386,7 @@ class _Here:
         """Return the traceback of the last exception, or one that stands on `line` of the page."""
         if not self.page.error:
             self.page.report(self.page.execute, "raise LookupError", line)
+        assert self.page.error, "a LookupError at least"
         return self.page.error.__traceback__
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ def _edits(page: Page) -> list[Edit]:
 
 def _kept_elsewhere(page: Page, block: Block) -> bool:
     """Say whether the output belongs to the reference platform, and this is another."""
-    varies = block.output and "varies" in block.output.options
+    varies = block.output is not None and "varies" in block.output.options
     return varies and not compare.on_reference_platform(page.root)
 
 
@@ -109,7 +109,7 @@ def _edit(page: Page, block: Block, printed: str) -> Edit:
 def _edited(text: str, edits: list[Edit]) -> str:
     """Make the edits in `text`, whose lines may end in any way; new ones end as the first does."""
     lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)  # each with its own ending
-    ending = re.search(r"[\r\n]+$", lines[0])[0]
+    ending = lines[0][len(lines[0].rstrip("\r\n")) :]
     if not lines[-1].endswith(("\r", "\n")):
         lines[-1] += ending
     for place, new in reversed(edits):  # bottom up, so that line numbers stay true

@@ -265,7 +265,7 @@ def _settings(found: dict, panels: list[Panel], side: bool) -> Explorable:
     """Read what is said once for the whole figure."""
     result = Explorable(panels, side)
     for key, node in found.items():
-        value = None
+        value: object = None
         match key:
             case "caption":
                 value = str(_plain(node))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import product
@@ -48,7 +49,7 @@ class Tensor:
     shape: tuple[int, ...]
     cells: list
 
-    def slices(self):
+    def slices(self) -> Iterator[tuple[tuple[int, ...], list[list[str]]]]:
         """Yield `(index, rows)` for each 2-D slice; the index of a 2-D tensor is empty."""
         for index in product(*map(range, self.shape[:-2])):
             rows = self.cells
@@ -89,7 +90,8 @@ def read_tensors(text: str) -> list[str | Tensor]:
 
 def _read_brackets(text: str, start: int) -> tuple[list, int]:
     """Read nested brackets of numbers; return them with the position after the last one."""
-    open_lists, position = [], start
+    open_lists: list[list] = []
+    position = start
     while True:
         token = TOKEN.match(text, position)
         if token is None:
@@ -98,7 +100,7 @@ def _read_brackets(text: str, start: int) -> tuple[list, int]:
         position = token.end()
         match token["token"]:
             case "[":
-                inner = []
+                inner: list = []
                 if open_lists:
                     open_lists[-1].append(inner)
                 open_lists.append(inner)
@@ -157,14 +159,14 @@ def heatmaps(text: str, rows: str = "", cols: str = "") -> str:
         if isinstance(part, str):
             drawn.append(f'<pre class="said">{escape(part, quote=False)}</pre>')
             continue
-        names = [
+        row_names, column_names = (
             _names(words, count, option, part.shape)
             for option, words, count in zip(
                 ("rows", "cols"), (rows, cols), part.shape[-2:], strict=True
             )
-        ]
+        )
         for index, cells in part.slices():
-            drawn.append(heat_table(cells, *names, _title(part, index)))
+            drawn.append(heat_table(cells, row_names, column_names, _title(part, index)))
     return f'<div class="heats">{"".join(drawn)}</div>'
 
 
@@ -206,7 +208,7 @@ def heat_table(cells: list[list[str]], rows: list[str], cols: list[str], title: 
     )
 
 
-def _scale(cells: list[str]):
+def _scale(cells: list[str]) -> tuple[Callable[[str], str], str]:
     """Choose how values become shades: a function from a cell to its `<td>`, and the key to it.
 
     Shade runs from 0 to the largest magnitude, with a second hue for negative numbers. Where all
@@ -346,7 +348,7 @@ def _svg(table: Table) -> str:
     from matplotlib.figure import Figure
 
     x, *series = table.columns
-    with rc_context(CHART):
+    with rc_context(CHART):  # type: ignore[arg-type]
         figure = Figure(figsize=(5, 2.9), layout="constrained", frameon=False)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(frameon=True)
@@ -360,8 +362,13 @@ def _svg(table: Table) -> str:
         if len(series) > 1:
             sizes = [len(name) + 8 for name in table.names[1:]]  # a name, and its line before it
             columns = len(sizes) if sum(sizes) <= 62 else max(1, 62 // max(sizes))
-            place = {"loc": "outside upper left", "ncols": columns, "frameon": False}
-            figure.legend(axes.lines, table.names[1:], **place)
+            figure.legend(
+                axes.lines,
+                table.names[1:],
+                loc="outside upper left",
+                ncols=columns,
+                frameon=False,
+            )
         file = io.StringIO()
         figure.savefig(
             file, format="svg", transparent=True, metadata={"Date": None, "Creator": None}

@@ -18,11 +18,12 @@ from pathlib import Path
 from posixpath import dirname, relpath
 
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 from mkdocs.utils import CountHandler
 
 from literate import export, record
-from literate.page import PageError, pages, read, shown
+from literate.page import Page, PageError, pages, read, shown
 from literate.site import fences, lab, stylesheets
 from literate.site.serve import Served, say
 
@@ -40,7 +41,7 @@ CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 
-def on_startup(command, dirty):
+def on_startup(command: str, dirty: bool) -> None:
     """Where pages are served, and not built, check what is saved."""
     global _served
     if command == "serve":
@@ -131,6 +132,8 @@ def on_page_context(context, page, config, nav):
     return context
 
 
+# After every plugin: the offline copy holds what they wrote, its search index above all.
+@event_priority(-200)
 def on_post_build(config):
     """Write each page to take away, the book as text (llms.txt, llms-full.txt), and trim styles."""
     if not _served:
@@ -153,11 +156,7 @@ def on_post_build(config):
         _zip(site)
 
 
-# After every plugin: the offline copy holds what they wrote, its search index above all.
-on_post_build.mkdocs_priority = -200
-
-
-def _zip(site):
+def _zip(site: Path) -> None:
     """Pack the site into one file that opens from a disk; the same site gives the same bytes."""
     target = site / f"{ARCHIVE}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -168,7 +167,7 @@ def _zip(site):
             archive.writestr(entry, path.read_bytes())
 
 
-def _taken(program, site_url):
+def _taken(program: Page, site_url: str) -> dict[str, str]:
     """Return what a reader may take of a chapter: the text of each file, by its suffix."""
     taken = {".md": export.markdown(program)}
     if program.blocks:
@@ -177,7 +176,7 @@ def _taken(program, site_url):
     return taken
 
 
-def _stop(message):
+def _stop(message: str) -> None:
     """End a build with one plain line; say it, where the book is served."""
     if not _served:
         raise PluginError(message)
@@ -221,7 +220,8 @@ def _deltas(programs: list[str]) -> list[dict[str, int | str]]:
 
     Programs grow block by block, so a page would otherwise carry its code once a block.
     """
-    deltas, before = [], ""
+    deltas: list[dict[str, int | str]] = []
+    before = ""
     for program in programs:
         pairs = zip(before, program, strict=False)
         keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -63,6 +63,7 @@ def _prose(prose: Tag) -> str:
     for anchor in prose.select("a.anchor-link"):
         anchor["class"], anchor["title"] = "headerlink", "Link to this section"
     for block in prose.select("div.highlight"):
+        assert block.pre, "nbconvert draws code in one"
         block.replace_with(BeautifulSoup(_listing(block.pre, "text"), "html.parser"))
     return prose.decode_contents()
 
@@ -71,7 +72,7 @@ def _code_cell(cell: Tag) -> list[str]:
     code = cell.select_one(".highlight-ipynb pre")
     parts = [_listing(code, "python")] if code and code.get_text().strip() else []
     if parts and any(
-        FOLDED in tagged.get("class", []) for tagged in [cell, *cell.select(".jp-Cell")]
+        FOLDED in tagged.get_attribute_list("class") for tagged in [cell, *cell.select(".jp-Cell")]
     ):
         parts = [
             f"<details data-search-exclude><summary>Set-up that the cells below lean on</summary>{parts[0]}</details>"
@@ -138,7 +139,7 @@ def _escaped(text: str) -> str:
 def _resolve_links(body: BeautifulSoup, page, files) -> None:
     """Point links to sources at the pages made from them, as MkDocs does in a chapter."""
     for link in body.select("a[href]"):
-        target, mark, anchor = link["href"].partition("#")
+        target, mark, anchor = str(link["href"]).partition("#")
         if not target or re.match(r"[a-z]+:|//", target):
             continue
         found = files.get_file_from_path(normpath(f"{dirname(page.file.src_uri)}/{target}"))
@@ -154,7 +155,9 @@ def _unique_ids(body: BeautifulSoup) -> None:
             element["id"] = f"drawing-{number}-{element['id']}"
         for element in svg.find_all(True):
             for name, value in copy.copy(element.attrs).items():
+                if not isinstance(value, str):
+                    continue
                 if name in ("href", "xlink:href") and value.startswith("#"):
                     element[name] = f"#drawing-{number}-{value[1:]}"
-                elif isinstance(value, str) and "url(#" in value:
+                elif "url(#" in value:
                     element[name] = value.replace("url(#", f"url(#drawing-{number}-")

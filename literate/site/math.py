@@ -163,13 +163,14 @@ class _Inline(InlineProcessor):
 
 
 class _Display(BlockProcessor):
-    def test(self, parent, block):
+    def test(self, parent: ElementTree.Element, block: str) -> bool:
         return DISPLAY.match(block) is not None
 
-    def run(self, parent, blocks):
-        tex = DISPLAY.match(blocks.pop(0))["tex"]
+    def run(self, parent: ElementTree.Element, blocks: list[str]) -> None:
+        match = DISPLAY.match(blocks.pop(0))
+        assert match, "`test` saw it match"
         box = ElementTree.SubElement(parent, "div", {"class": "math"})
-        box.text = self.parser.md.htmlStash.store(mathml(tex, display=True))
+        box.text = self.parser.md.htmlStash.store(mathml(match["tex"], display=True))
 
 
 class MathExtension(Extension):

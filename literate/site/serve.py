@@ -83,6 +83,7 @@ class Served:
 
     def draw_again(self) -> None:
         """Have the book drawn again, as if a page had been saved."""
+        assert self.folder, "a check starts where there is one"
         Path(self.folder.name, "done").write_text(str(len(self.checks)))
 
     def draw(self, page, files, draw: Callable[[], None]) -> None:
