@@ -101,6 +101,13 @@ class Play:
         self.around = contextlib.nullcontext()
         os.chdir(self.folder / "page")
         random.seed(SEED)  # which a fork draws anew
+        self._spread()
+
+    def _spread(self) -> None:
+        """Set the number of threads: here and not before, since a thread does not survive a fork."""
+        import torch
+
+        torch.set_num_threads(THREADS)
 
     def take_over(self, environ: dict[str, str]) -> None:
         """Make this process the page's own, as `python page.py` would be in an empty folder."""
@@ -359,13 +366,12 @@ def _kill_all(pages: set[int]) -> None:
 
 
 def determine() -> None:
-    """Set every seed, and the number of threads."""
+    """Set every seed."""
     import numpy as np
     import torch
 
     np.random.seed(SEED)
     torch.manual_seed(SEED)
-    torch.set_num_threads(THREADS)
 
 
 def main(kind: str, handle: str) -> None:

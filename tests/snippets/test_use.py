@@ -2,11 +2,13 @@
 
 import ast
 import copy
+import getpass
 import io
 import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -107,9 +109,12 @@ def missing_for_the_default_backend() -> str | None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # its own, while it is imported
 # A processor that lacks the instructions asked for compiles with the best that it has.
 @pytest.mark.filterwarnings("ignore:ignoring invalid value for ATEN_CPU_CAPABILITY:UserWarning")
-def test_multi_head_attention_compiles_with_the_default_backend():
+def test_multi_head_attention_compiles_with_the_default_backend(monkeypatch):
     if missing := missing_for_the_default_backend():
         pytest.skip(missing)
+    # PyTorch's cache does not tell processors apart: what was compiled for one fails on another.
+    cache = f"inductor-{getpass.getuser()}-{torch.backends.cpu.get_cpu_capability()}"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), cache)))
     module, inputs, options = example("multi_head_attention")
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True)
