@@ -10,7 +10,6 @@ The rare number that comes from elsewhere says so: `<span class="by-hand" title=
 import json
 import math
 import re
-from calendar import month_name
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -24,6 +23,9 @@ LARGEST = (65504.0, 2.0**128 * (1 - 2.0**-24))  # of float16 and of float32
 CONSTANTS = (math.e, math.pi, *LARGEST, *map(math.log, LARGEST))
 
 YEAR = r"(?:19\d\d|20[0-3]\d)"
+MONTHS = (  # in the language of the book, whatever that of the machine
+    "January|February|March|April|May|June|July|August|September|October|November|December"
+)
 LIST = r"\d[\d.]*(?:(?:,| and|, and)\s\d[\d.]*)*"
 HIDDEN = (  # from whom prose is told: markup, addresses, code, and numbers that are names
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
@@ -37,7 +39,7 @@ HIDDEN = (  # from whom prose is told: markup, addresses, code, and numbers that
     rf"\b(?:[Ss]ections?|[Cc]hapters?|[Ee]xercises?|[Aa]ppendix|[Vv]ersions?)\s{LIST}",
     rf"\b(?:Python|PyTorch|torch|Debian|IEEE)\s{LIST}",
     rf"\((?:[^()\d]*,\s)?{YEAR}(?=[),])",
-    rf"\b(?:in|of|since|until|by|{'|'.join(month_name[1:])})\s{YEAR}\b(?!,\d)",
+    rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d)",
 )
 MARKUP = re.compile("|".join(HIDDEN), re.MULTILINE)
 SPAN = re.compile(r"`+[-−]?[\d.,_]*\d(?:[eE][-+]?\d+)?`+")  # of code, and a number no less
