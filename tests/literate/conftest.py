@@ -79,5 +79,7 @@ def project(pytester, monkeypatch):
         write(pytester, name, PROVEN)
     write(pytester, "mkdocs.yml", "site_name: x\n")
     write(pytester, "conftest.py", 'pytest_plugins = ["literate.pytest_plugin"]\n')
-    write(pytester, "pytest.ini", "[pytest]\ntestpaths = README.md docs\nfilterwarnings = error\n")
+    quiet = "ignore:assertions not in test modules:pytest.PytestConfigWarning"  # under python -O
+    settings = f"testpaths = README.md docs\nfilterwarnings =\n    error\n    {quiet}\n"
+    write(pytester, "pytest.ini", f"[pytest]\n{settings}")
     return pytester
