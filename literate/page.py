@@ -143,6 +143,11 @@ def pages(root: str | Path) -> list[Path]:
     return [path for path in [readme, *found] if is_page(path, root) and path.exists()]
 
 
+def files(root: str | Path) -> list[Path]:
+    """Return what every page of the book finds in the folder where it runs: the files in docs/files/."""
+    return sorted(Path(root).glob("docs/files/*"))
+
+
 def read(path: str | Path) -> Page:
     """Read the Markdown file at `path` into a `Page`.
 

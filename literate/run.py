@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from types import TracebackType
 from typing import Any
 
 from literate import child
-from literate.page import Block, Page, shown
+from literate.page import Block, Page, files, shown
 
 LIMIT = float(os.environ.get("LITERATE_LIMIT", "60"))  # seconds a block may take
 GRACE = 5.0  # seconds that threads and processes have to end when their page does, LIMIT at most
@@ -121,6 +122,8 @@ class Run:
     def _begun(self) -> "_Here | _Process":
         folder = Path(self.folder.name).resolve()
         (folder / "page").mkdir()
+        for file in files(self.page.root):
+            shutil.copy(file, folder / "page")
         code = [b.code for b in self.blocks if not (b.raises or b.is_figure)]
         (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         told = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}

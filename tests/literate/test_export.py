@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from nbclient import NotebookClient
 from literate import compare, export
 from literate.__main__ import main
 from literate.child import THREADS
-from literate.page import pages, read
+from literate.page import files, pages, read
 from tools.mutants import ROOT
 
 PAGES = [page for page in map(read, pages(ROOT)) if page.blocks]
@@ -33,6 +34,12 @@ def printed_on(page):
     return "".join(block.output.text for block in page.blocks if block.output)
 
 
+def beside(folder):
+    """Put into `folder` what a reader may keep beside a script: the book's files."""
+    for file in files(ROOT):
+        shutil.copy(file, folder)
+
+
 def told(page, block):
     """Say whether what `block` prints is promised on this machine."""
     varies = block.output and "varies" in block.output.options
@@ -41,6 +48,7 @@ def told(page, block):
 
 @pytest.mark.parametrize("page", TAKEN_AWAY)
 def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
+    beside(tmp_path)
     script = tmp_path / "script.py"
     script.write_text(export.script(page), encoding="utf-8")
     done = subprocess.run(
@@ -59,6 +67,7 @@ def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
 
 @pytest.mark.parametrize("page", TAKEN_AWAY)
 def test_every_exported_notebook_prints_what_its_page_shows(page, tmp_path, monkeypatch):
+    beside(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", str(THREADS))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book = nbformat.reads(export.notebook(page), as_version=4)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -81,11 +82,12 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def run_each():
+def run_each(tmp_path_factory):
     """`run_each(programs)` returns what each program printed, errors included."""
     command = [sys.executable, "-c", RUNNER]
+    folder = shutil.copytree(book.DOCS / "files", tmp_path_factory.mktemp("copied") / "files")
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
     ) as runner:
 
         def run(programs):
