@@ -1,0 +1,70 @@
+"""An exercise can be done: its stub is refused with a reason, its solution is right, and a hint stands between."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from literate.page import pages, read
+from literate.run import Run
+from tools.mutants import ROOT
+
+EXERCISE = re.compile(r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M)
+CHECK = re.compile(r"^def check_(\d+)\(", re.M)
+PROBE = """
+try:
+    check_{0}(answer_{0})
+except AssertionError as refusal:
+    print("refused:", refusal)
+"""
+
+
+def with_exercises():
+    """Return the pages that set exercises, each with the text of its section."""
+    books = [(page, page.text.partition("\n## Exercises\n")[2]) for page in map(read, pages(ROOT))]
+    return [pytest.param(page, text, id=page.name) for page, text in books if text]
+
+
+every_page = pytest.mark.parametrize(("page", "text"), with_exercises())
+
+
+@every_page
+def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text):
+    found = list(EXERCISE.finditer(text))
+    assert [int(match[1]) for match in found] == list(range(1, len(found) + 1)) != []
+    assert len(re.findall(r"^\*\*\d+\.", text, re.M)) == len(found)
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    for match, end in zip(found, ends, strict=True):
+        exercise, number = text[match.start() : end], match[1]
+        parts = (
+            'python title="Your answer"',
+            'python title="Check"',
+            f"def check_{number}(",
+            '??? tip "Hint"',
+            '??? success "Solution"',
+            f"check_{number}(answer_{number})",
+            f"Exercise {number}: right",
+        )
+        places = [exercise.find(part) for part in parts]
+        assert places == sorted(places) and -1 not in places, f"exercise {number}: {places}"
+
+
+@every_page
+def test_each_check_refuses_the_stub_and_says_why(page, text):
+    page.blocks = [
+        replace(block, code=block.code + PROBE.format(found[1]))
+        if (found := CHECK.search(block.code))
+        else block
+        for block in page.blocks
+    ]
+    run = Run(page, solutions=False)
+    try:
+        printed = {block.line: result for block, result in zip(run.blocks, run.all(), strict=True)}
+    finally:
+        run.close()
+    checks = [block for block in page.blocks if CHECK.search(block.code)]
+    assert len(checks) == len(EXERCISE.findall(text))
+    for block in checks:
+        result = printed[block.line]
+        said = result.traceback or result.printed
+        assert re.match(r"refused: \S", said), f"{page.name}:{block.line}: {said}"

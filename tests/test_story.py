@@ -1,0 +1,35 @@
+"""What the chapters keep of the book's style, so far as a test can tell."""
+
+import re
+
+import pytest
+
+from literate.page import pages, read
+from tools.mutants import ROOT
+
+CHAPTERS = [
+    page
+    for page in map(read, pages(ROOT))
+    if page.path.parent.name in ("start", "foundations", "correctness", "model")
+    and page.path.stem != "index"
+]
+every_chapter = pytest.mark.parametrize("page", CHAPTERS, ids=lambda page: page.name)
+PICTURE = re.compile(r"<svg.*?</svg>", re.DOTALL)
+DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
+
+
+@every_chapter
+def test_a_picture_comes_before_the_first_block(page):
+    first = page.text.find("```python")
+    picture = PICTURE.search(page.text)
+    assert picture and picture.start() < first
+
+
+@every_chapter
+def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
+    printed = " ".join(block.output.text for block in page.blocks if block.output)
+    known = {float(number) for number in re.findall(r"\d+\.\d*(?:e[-+]?\d+)?", printed)}
+    for picture in PICTURE.findall(page.text):
+        for number in DECIMAL.findall(re.sub(r"<[^>]*>", " ", picture)):
+            places = len(number.partition(".")[2])
+            assert any(round(value, places) == float(number) for value in known), number
