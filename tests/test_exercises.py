@@ -42,8 +42,8 @@ def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text)
             f"def check_{number}(",
             '??? tip "Hint"',
             '??? success "Solution"',
-            f"check_{number}(answer_{number})",
-            f"Exercise {number}: right",
+            f"\n    check_{number}(answer_{number})\n",
+            f"\n    Exercise {number}: right\n",
         )
         places = [exercise.find(part) for part in parts]
         assert places == sorted(places) and -1 not in places, f"exercise {number}: {places}"

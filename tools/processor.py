@@ -35,7 +35,7 @@ EXACT = """
     full_like gather index index_select lift_fresh masked_fill masked_select max maximum median min
     minimum mul native_dropout neg new_empty new_full new_ones new_zeros nll_loss_backward ones
     ones_like permute rand reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
-    select select_backward sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
+    select select_backward set sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
     t threshold_backward topk transpose tril triu unbind unfold uniform unsqueeze view where zero
     zeros zeros_like
 """
