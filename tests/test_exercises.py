@@ -9,7 +9,9 @@ from literate.page import pages, read
 from literate.run import Run
 from tools.mutants import ROOT
 
-EXERCISE = re.compile(r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M)
+EXERCISE = re.compile(
+    r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M
+)
 CHECK = re.compile(r"^def check_(\d+)\(", re.M)
 PROBE = """
 try:
@@ -46,7 +48,8 @@ def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text)
             f"\n    Exercise {number}: right\n",
         )
         places = [exercise.find(part) for part in parts]
-        assert places == sorted(places) and -1 not in places, f"exercise {number}: {places}"
+        assert -1 not in places, f"exercise {number} lacks {parts[places.index(-1)]!r}"
+        assert places == sorted(places), f"exercise {number}: its parts stand in another order"
 
 
 @every_page

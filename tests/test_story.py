@@ -20,9 +20,9 @@ DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
 
 @every_chapter
 def test_a_picture_comes_before_the_first_block(page):
-    first = page.text.find("```python")
     picture = PICTURE.search(page.text)
-    assert picture and picture.start() < first
+    assert picture
+    assert picture.start() < page.text.find("```python")
 
 
 @every_chapter

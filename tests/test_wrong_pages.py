@@ -78,19 +78,40 @@ WRONG = {
     },
     "correctness/causal-mask.md": {
         "off by one": (
-            "torch.triu(torch.ones(6, 6), diagonal=1)",
-            "torch.triu(torch.ones(6, 6), 2)",
+            "scores(x).masked_fill(triangle == 0",
+            "scores(x).masked_fill(torch.ones(7, 7).tril(1) == 0",
         ),
-        "too strict": ("torch.triu(torch.ones(6, 6), diagonal=1)", "torch.triu(torch.ones(6, 6))"),
-        "inverted": ("masked_fill(future,", "masked_fill(~future,"),
+        "too strict": (
+            "triangle = torch.tril(torch.ones(7, 7))",
+            "triangle = torch.tril(torch.ones(7, 7), -1)",
+        ),
+        "inverted": ("masked_fill(triangle == 0", "masked_fill(triangle == 1"),
         "does not renormalise": (
-            "return zeroed / zeroed.sum(dim=-1, keepdim=True) @ W_value(x)",
-            "return zeroed @ W_value(x)",
+            "renormalised = weights * triangle / (weights * triangle).sum(dim=-1, keepdim=True)",
+            "renormalised = weights * triangle",
         ),
+        "the honest model cheats too": ("tril(diagonal)", "tril(1)"),
+        "tests the first places only": ("still = moved[:-1] <= 1e-4", "still = moved[:-1] <= 1e9"),
+    },
+    "correctness/masks.md": {
         "the wrong corner": (".tril(4 - 2)", ".tril()"),
         "an empty row is shared out": (
             "masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)",
             "masked_fill(no_key, 0.0).softmax(dim=-1)",
+        ),
+        "padding kept, words hidden": ("real[None, :]", "~real[None, :]"),
+        "only one of two conditions": ("causal & real_left", "real_left.expand(5, 5)"),
+    },
+    "model/heads.md": {
+        "one place off": (
+            "letters[:, 1:, None] == letters[:, None, :-1]",
+            "letters[:, :-1, None] == letters[:, None, :-1]",
+        ),
+        "nothing is silenced": ("if number != silent:", "if True:"),
+        "no mask": ('scores.masked_fill(future, float("-inf")).softmax', "scores.softmax"),
+        "the lag is fixed": (
+            "torch.randint(lags.start, lags.stop, (count, 1))",
+            "torch.full((count, 1), 12)",
         ),
     },
     "correctness/dropout.md": {
@@ -150,6 +171,7 @@ def wrong_page(page, old, new, folder):
     (folder / "snippets").symlink_to(ROOT / "snippets")
     copy = folder / "docs" / page
     copy.parent.mkdir(parents=True)
+    (folder / "docs/files").symlink_to(ROOT / "docs/files")
     copy.write_text(text.replace(old, new, 1), encoding="utf-8")
     return read(copy)
 
@@ -175,10 +197,15 @@ def test_a_wrong_line_in_a_chapter_changes_a_checked_output(page, old, new, tmp_
     assert report, f"docs/{page} printed the same with {new!r} in place of {old!r}"
 
 
+def test_a_chapter_that_is_left_as_it_is_holds(tmp_path):
+    page, same = "model/heads.md", "if number != silent:"
+    assert first_failure(wrong_page(page, same, same, tmp_path)) is None
+
+
 def test_every_chapter_is_made_wrong():
     chapters = {
         path.relative_to(ROOT / "docs").as_posix()
-        for part in ("foundations", "correctness")
+        for part in ("foundations", "correctness", "model")
         for path in (ROOT / "docs" / part).glob("*.md")
         if path.name != "index.md"
     }

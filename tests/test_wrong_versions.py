@@ -146,6 +146,17 @@ WRONG = {
         Wrong("off by one: sees one future token", CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
         Wrong("off by one: cannot see itself", CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
         Wrong("inverted", CAUSAL, "~keep", "keep"),
+        Wrong("hidden scores set to 0", CAUSAL, 'float("-inf")', "0.0"),
+        Wrong("hidden scores set to a small number", CAUSAL, 'float("-inf")', "-9.0"),
+        Wrong(
+            "masked after softmax, never renormalised",
+            CAUSAL,
+            CAUSAL_ROW,
+            "weights = scores.softmax(dim=-1).masked_fill(~keep, 0.0)",
+        ),
+        Wrong("the fused kernel forgets is_causal", CAUSAL, "is_causal=True", "is_causal=False"),
+    ],
+    "correctness/masks.md": [
         Wrong("inverted polarity of the argument", FUNCTION, "~attn_mask", "attn_mask"),
         Wrong(
             "inverted in the fused kernel",
@@ -156,15 +167,6 @@ WRONG = {
                 "attn_mask if attn_mask is None or attn_mask.dtype != torch.bool else ~attn_mask",
             ),
         ),
-        Wrong("hidden scores set to 0", CAUSAL, 'float("-inf")', "0.0"),
-        Wrong("hidden scores set to a small number", CAUSAL, 'float("-inf")', "-9.0"),
-        Wrong(
-            "masked after softmax, never renormalised",
-            CAUSAL,
-            CAUSAL_ROW,
-            "weights = scores.softmax(dim=-1).masked_fill(~keep, 0.0)",
-        ),
-        Wrong("the fused kernel forgets is_causal", CAUSAL, "is_causal=True", "is_causal=False"),
         Wrong(
             "an additive mask is multiplied", FUNCTION, "scores + attn_mask", "scores * attn_mask"
         ),
