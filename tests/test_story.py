@@ -3,6 +3,8 @@
 import re
 
 import pytest
+import torch
+import yaml
 
 from literate.page import pages, read
 from tools.mutants import ROOT
@@ -33,3 +35,17 @@ def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
         for number in DECIMAL.findall(re.sub(r"<[^>]*>", " ", picture)):
             places = len(number.partition(".")[2])
             assert any(round(value, places) == float(number) for value in known), number
+
+
+def test_the_first_figure_of_the_book_is_the_trained_head():
+    fence = next(f for f in read(ROOT / "docs/index.md").fences if f.language == "attention")
+    stored = torch.load(ROOT / "docs/files/bank.pt", weights_only=True)
+    head = stored["one_head"]
+    votes = head["W_out"][:, [stored["spanish"].index(word) for word in ("orilla", "banco")]]
+    for shown in yaml.safe_load(fence.text)["choices"]:
+        places = [stored["english"].index(word) for word in shown["tokens"].split()]
+        x = head["embedding"][places]
+        computed = {"queries": x @ head["W_query"], "keys": x @ head["W_key"]}
+        computed["values"] = x @ head["W_value"] @ votes
+        for name, matrix in computed.items():
+            assert torch.allclose(torch.tensor(shown[name]), matrix, atol=0.0051), name
