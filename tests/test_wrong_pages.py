@@ -18,17 +18,22 @@ ROOT = Path(__file__).resolve().parent.parent
 WRONG = {
     "foundations/averaging.md": {
         "divides by the column": ("triangle.sum(dim=1, keepdim=True)", "triangle.sum(dim=0)"),
-        "forgets to divide": ("a = a / a.sum(dim=1, keepdim=True)", "a = a"),
+        "forgets to divide": (
+            "    shares = triangle / triangle.sum(dim=1, keepdim=True)",
+            "    shares = triangle",
+        ),
         "masks the past": (
-            'scores.masked_fill(triangle == 0, float("-inf"))\nprint(scores)',
-            'scores.masked_fill(triangle == 1, float("-inf"))\nprint(scores)',
+            'scores = scores.masked_fill(triangle == 0, float("-inf"))',
+            'scores = scores.masked_fill(triangle == 1, float("-inf"))',
         ),
-        "softmax over the queries": (
-            "weights = torch.softmax(scores, dim=-1)  # (batch, tokens, tokens)",
-            "weights = torch.softmax(scores, dim=-2)",
+        "softmax over the columns": (
+            "shares = torch.softmax(scores, dim=-1)  # (tokens, tokens)",
+            "shares = torch.softmax(scores, dim=-2)",
         ),
-        "keys asked with keys": ("queries = W_query(inputs)", "queries = W_key(inputs)"),
-        "leaves the present out": ("past = x[b, : t + 1]", "past = x[b, : max(t, 1)]"),
+        "the boat chooses the bank": ("scores[6, 3] = 2.0", "scores[3, 6] = 2.0"),
+        "leaves the present out": ("so_far = x[: t + 1]", "so_far = x[: max(t, 1)]"),
+        "reads ahead": ("so_far = x[: t + 1]", "so_far = x[: t + 2]"),
+        "a test that sees no leak": ("if difference[t] > 0", "if difference[t] > 9"),
     },
     "foundations/context.md": {
         "forgets the state": ("token @ W_input + state @ W_state", "token @ W_input"),
