@@ -45,11 +45,13 @@ WRONG = {
         "hides the sentence": ("masked_fill(~real,", "masked_fill(real,"),
     },
     "foundations/dot-product.md": {
-        "no transpose": ("product = inputs @ inputs.T", "product = (inputs @ inputs.T).sqrt()"),
+        "no transpose": ("product = river @ river.T", "product = (river @ river.T).sqrt()"),
         "softmax over the queries": (
             "weights = torch.softmax(product, dim=-1)  # (tokens, tokens)",
             "weights = torch.softmax(product, dim=0)",
         ),
+        "mixes by scores": ("context = weights @ river", "context = product @ river"),
+        "the boat asks": ("bank, boat = river[6], river[3]", "bank, boat = river[3], river[6]"),
         "does not subtract the maximum": (
             "torch.exp(scores - scores.max(dim=-1, keepdim=True).values)",
             "torch.exp(scores)",
@@ -57,6 +59,10 @@ WRONG = {
         "scales where the page does not": (
             "scores = x @ x.transpose(-2, -1)  # (..., tokens, tokens)",
             "scores = x @ x.transpose(-2, -1) / x.shape[-1] ** 0.5",
+        ),
+        "the wrong derivative": (
+            "return torch.diag(weights) - torch.outer(weights, weights)",
+            "return torch.diag(weights * (1 - weights))",
         ),
     },
     "foundations/query-key-value.md": {
