@@ -12,7 +12,7 @@ import re
 import shutil
 import zipfile
 from functools import partial
-from html import escape, unescape
+from html import escape
 from itertools import takewhile
 from pathlib import Path
 from posixpath import dirname, relpath
@@ -25,6 +25,7 @@ from mkdocs.utils import CountHandler
 from literate import export, record
 from literate.page import Page, PageError, pages, read, shown
 from literate.site import fences, lab, stylesheets
+from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,18 +100,17 @@ def _draw(page, render, config, files):
             _draw_lab(page, render, config, files)
         else:
             _draw_chapter(page, render, config, files)
-    except (PageError, lab.LabError) as error:
+    except PageError as error:
         raise PluginError(str(error)) from error
+    except (MathError, lab.LabError) as error:
+        raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
     page.content = PLAIN.sub(r"\1", page.content)
     page.meta.setdefault("description", _first_sentence(page.content))
 
 
 def _draw_lab(page, render, config, files):
     render(config, files)
-    try:
-        page.content = lab.clean(page.content, page, files)
-    except lab.LabError as error:
-        raise lab.LabError(f"docs/{page.file.src_uri}: {error}") from error
+    page.content = lab.clean(page.content, page, files)
     page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
     page.meta["offline"] = f"{ARCHIVE}.zip"
 
@@ -234,8 +234,7 @@ def _first_sentence(html: str) -> str:
     """Return the first sentence of the first paragraph, which asks the chapter's question."""
     paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
     said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
-    text = re.sub(r"<annotation.*?</annotation>|<[^>]+>", "", said)
-    text = " ".join(unescape(text).split())
+    text = " ".join(symbols(said).split())
     return re.split(r"(?<=[.?])\s", text)[0]
 
 

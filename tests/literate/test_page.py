@@ -278,8 +278,8 @@ BAD = {
     "flag in braces": ("```{ .python skip }\n1\n```\n", 1, "unknown option `skip`"),
     "text that is taken for metadata": ("Answer: 42\n\nText\n", 1, "`Answer: 42`, but take it"),
     "a character that nobody sees": ("Text\n\n```output\n\x02\n```\n", 4, "U+0002"),
-    "a formula that cannot be drawn": ("Text\n\nThen $\\foo$.\n", 3, "\\foo is not known"),
-    "a formula of several lines": ("# A\n\n$$\na +\n\\foo\n$$\n", 4, "\\foo is not known"),
+    "a formula that cannot be drawn": ("Text\n\nThen $\\foo$.\n", 3, 'Unknown command "\\foo"'),
+    "a formula of several lines": ("# A\n\n$$\na +\n\\foo\n$$\n", 4, 'Unknown command "\\foo"'),
     "an output that no fence made": (
         'Text\n\n<figure>\n</figure>\n<figure\nclass="output">3</figure>\n',
         5,

@@ -300,7 +300,7 @@ def test_make_build_fails_and_names_what_is_wrong(tmp_path, name, text, said):
         ('# A\n\n```python\n--8<-- "missing.py"\n```\n', 4, "missing.py"),
         ("# A\n\n```python\nprint(1)\n```\n\n```output heatmap\n1\n```\n", 7, "heatmap"),
         ("# A\n\n```attention\ntokens: a b\n```\n", 4, "line"),
-        ("# A\n\nBad: $\\nosuch{x}$ here.\n", None, "$\\nosuch{x}$"),
+        ("# A\n\nBad: $\\nosuch{x}$ here.\n", 3, "$\\nosuch{x}$"),
     ],
     ids=[
         "stray output",
