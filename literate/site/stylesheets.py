@@ -10,73 +10,47 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import tinycss2
-
 NAME = re.compile(r"[A-Za-z_][\w-]*")
+STRING = r"\"[^\"]*\"|'[^']*'"
+# A rule without rules inside: in a group it is read as anywhere else.
+RULE = re.compile(
+    rf"(?<![^{{}};])(?P<selectors>(?:{STRING}|[^{{}}@;\"'])+)(?P<body>{{(?:{STRING}|[^{{}}\"'])*}})"
+)
+IN_BRACKETS = r"\((?:[^()]|\([^()]*\))*\)"
+SELECTOR = re.compile(rf"(?:{IN_BRACKETS}|\[[^\]]*\]|[^,(\[])+")
+ALTERNATIVES = re.compile(rf":(?:not|is|where){IN_BRACKETS}")
 NEEDED = re.compile(r"\.(?P<class>[A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?(?P<value>[\w-]+)")
-ALTERNATIVES = re.compile(r":(?:not|is|where)\((?:[^()]|\([^()]*\))*\)")
 PROPERTY = re.compile(r"var\(\s*(--[\w-]+)")
+PICTURE = re.compile(rf"(?P<name>--[\w-]+):url\((?:{STRING}|[^)]*)\);?")
 
 
 def trim(site: Path) -> None:
     """Rewrite `site`/assets/stylesheets/*.css without what no page or script names."""
-    names = set()
-    for pattern in ("**/*.html", "assets/**/*.js"):
-        for file in site.glob(pattern):
-            names |= set(NAME.findall(file.read_text(encoding="utf-8")))
-    sheets = {
-        path: path.read_text(encoding="utf-8") for path in site.glob("assets/stylesheets/*.css")
-    }
-    trimmed = {path: _kept(_rules(text), names) for path, text in sheets.items()}
-    every = [
-        *trimmed.values(),
-        *(path.read_text(encoding="utf-8") for path in site.glob("assets/*.css")),
-    ]
-    properties = {name for text in every for name in PROPERTY.findall(text)}
-    for path, text in trimmed.items():
-        path.write_text(_without_icons(text, properties), encoding="utf-8")
+    pages = [*site.glob("**/*.html"), *site.glob("assets/**/*.js")]
+    names = {name for path in pages for name in NAME.findall(path.read_text(encoding="utf-8"))}
+    theme = site.glob("assets/stylesheets/*.css")
+    sheets = {path: _kept(path.read_text(encoding="utf-8"), names) for path in theme}
+    own = [path.read_text(encoding="utf-8") for path in site.glob("assets/*.css")]
+    # Pictures are kept in properties, and some of these no rule reads any more.
+    shown = set(PROPERTY.findall("\n".join([*sheets.values(), *own])))
+    for path, css in sheets.items():
+        css = PICTURE.sub(lambda picture: picture[0] if picture["name"] in shown else "", css)
+        path.write_text(css, encoding="utf-8")
 
 
-def _rules(text):
-    return tinycss2.parse_rule_list(text, skip_whitespace=True, skip_comments=True)
+def _kept(css: str, names: set[str]) -> str:
+    """Return the rules that can still match something."""
 
+    def rule(found: re.Match) -> str:
+        selectors = SELECTOR.findall(found["selectors"])
+        used = ",".join(selector for selector in selectors if _can_match(selector, names))
+        return used and used + found["body"]
 
-def _kept(rules, names: set[str]) -> str:
-    """Return the rules that can still match something, as CSS."""
-    css = ""
-    for rule in rules:
-        if rule.type == "qualified-rule":
-            selectors = _split(tinycss2.serialize(rule.prelude))
-            used = [selector for selector in selectors if _can_match(selector, names)]
-            css += f"{','.join(used)}{{{tinycss2.serialize(rule.content)}}}" if used else ""
-        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports"):
-            inner = _kept(_rules(tinycss2.serialize(rule.content)), names)
-            css += (
-                f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner}}}" if inner else ""
-            )
-        else:
-            css += tinycss2.serialize([rule])
-    return css
+    kept = RULE.sub(rule, re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S))
+    return re.sub(r"@(?:media|supports)[^{}]*\{\}", "", kept)
 
 
 def _can_match(selector: str, names: set[str]) -> bool:
     """Say whether every class and attribute value that `selector` needs occurs somewhere."""
     needed = NEEDED.finditer(ALTERNATIVES.sub("", selector))
     return all((match["class"] or match["value"]) in names for match in needed)
-
-
-def _split(prelude: str) -> list[str]:
-    """Split a list of selectors at its own commas, not at those within parentheses."""
-    selectors, depth, start = [], 0, 0
-    for at, character in enumerate(prelude):
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            selectors.append(prelude[start:at])
-            start = at + 1
-    return [*selectors, prelude[start:]]
-
-
-def _without_icons(css: str, properties: set[str]) -> str:
-    """Drop the pictures kept in custom properties that no rule reads any more."""
-    picture = re.compile(r"(?P<name>--[\w-]+):url\((?:\"[^\"]*\"|'[^']*'|[^)]*)\);?")
-    return picture.sub(lambda match: match[0] if match["name"] in properties else "", css)

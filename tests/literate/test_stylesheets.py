@@ -44,7 +44,8 @@ def trimmed(tmp_path):
         "@supports (a:b){.used{a:b}}",
         "@font-face{a:b}",
         "@keyframes gone{from{a:b}}",
-        '@charset "utf-8";',
+        '@charset "utf-8";.used{a:b}',
+        '.used{a:"};.gone{"}',
     ],
 )
 def test_what_can_match_stays(trimmed, css):
@@ -62,6 +63,8 @@ def test_what_can_match_stays(trimmed, css):
         "[data-kind~='two']{a:b}",
         "@media print{.gone{a:b}}",
         "@supports (a:b){.gone{a:b}}",
+        ".gone{a:'}.used{'}",
+        ".gone:is(p,:not(a,b)),[data-kind='a,b']{a:b}",
         "/* a remark */",
     ],
 )
