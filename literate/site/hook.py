@@ -11,16 +11,22 @@ import logging
 import re
 import shutil
 import zipfile
+from collections.abc import Callable
 from functools import partial
 from html import escape
 from itertools import takewhile
 from pathlib import Path
 from posixpath import dirname, relpath
 
+from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import event_priority
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
+from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
 from literate.page import Page, PageError, pages, read, shown
@@ -28,12 +34,14 @@ from literate.site import fences, lab, stylesheets
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
+Render = Callable[[MkDocsConfig, Files], None]
 ROOT = Path(__file__).resolve().parents[2]
 WORDS_PER_MINUTE = 200
 SECONDS_PER_BLOCK = 15
 ARCHIVE = "attention-executed"
-# The pages of the build under way, in reading order; `on_nav` fills it.
-_pages: list = []
+# The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
+# what its template shows, its program, and the text that a reader may take of it.
+_pages: list[SitePage] = []
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
@@ -49,23 +57,24 @@ def on_startup(command: str, dirty: bool) -> None:
         _served = Served()
 
 
-def on_serve(server, config, builder):
+def on_serve(
+    server: LiveReloadServer, config: MkDocsConfig, builder: Callable[..., None]
+) -> LiveReloadServer:
     """Check from now on; what is there at the start is drawn, and not run."""
     if _served:
         _served.watch(server)
     return server
 
 
-def on_config(config):
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Serve a book in which a link is dead, too; only a build is strict."""
     log = logging.getLogger("mkdocs")
-    for counter in [found for found in log.handlers if isinstance(found, CountHandler)]:
-        if _served:
-            log.removeHandler(counter)
+    if _served:
+        log.handlers = [one for one in log.handlers if not isinstance(one, CountHandler)]
     return config
 
 
-def on_files(files, config):
+def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Publish each snippet as a file of its own, to download from where a page includes it."""
     for path in sorted((ROOT / "snippets").glob("*.py")):
         name = f"snippets/{path.name}"
@@ -74,58 +83,54 @@ def on_files(files, config):
     return files
 
 
-def on_nav(nav, config, files):
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     """Remember the pages in reading order; they must be those that the checker knows."""
     _pages[:] = nav.pages
     root = Path(config.config_file_path).parent
-    drawn = {Path(file.abs_src_path) for file in files.documentation_pages()}
-    drawn = {path for path in drawn if path.suffix != ".ipynb"}
+    sources = [Path(file.abs_src_path or "") for file in files.documentation_pages()]
+    drawn = {path for path in sources if path.suffix != ".ipynb"}
     for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
         wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
-        _stop(f"{shown(path, root)}:1: {wrong}")
+        message = f"{shown(path, root)}:1: {wrong}"
+        if not _served:
+            raise PluginError(message)
+        say(message)
     return nav
 
 
-def on_page_markdown(markdown, page, config, files):
+def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Have the page drawn by us: read as a program before, completed after."""
     draw = partial(_draw, page, page.render, config, files)
-    page.render = lambda *_: _served.draw(page, files, draw) if _served else draw()
+    vars(page)["render"] = lambda *_: _served.draw(page, files, draw) if _served else draw()
     return markdown
 
 
-def _draw(page, render, config, files):
+def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) -> None:
     """Draw a page and what is beside it; an error in it stops the build and names page.md:line."""
+    page.meta["offline"] = f"{ARCHIVE}.zip"
     try:
         if page.file.src_uri.endswith(".ipynb"):
-            _draw_lab(page, render, config, files)
+            render(config, files)
+            page.content = lab.clean(page.content or "", page, files)
+            page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
         else:
-            _draw_chapter(page, render, config, files)
+            program = page.meta["program"] = read(page.file.abs_src_path or "")
+            fences.check(program)
+            render(config, files)
+            _complete(page, program, config.site_url or "")
     except PageError as error:
         raise PluginError(str(error)) from error
     except (MathError, lab.LabError) as error:
         raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
-    page.content = PLAIN.sub(r"\1", page.content)
+    page.content = PLAIN.sub(r"\1", page.content or "")
     page.meta.setdefault("description", _first_sentence(page.content))
 
 
-def _draw_lab(page, render, config, files):
-    render(config, files)
-    page.content = lab.clean(page.content, page, files)
-    page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
-    page.meta["offline"] = f"{ARCHIVE}.zip"
-
-
-def _draw_chapter(page, render, config, files):
-    page.program = program = read(page.file.abs_src_path)
-    fences.check(program)
-    render(config, files)
-    page.taken = _taken(program, config.site_url)
-    page.content = _with_program(page.content, page, program)
-
-
-def on_page_context(context, page, config, nav):
+def on_page_context(
+    context: TemplateContext, page: SitePage, config: MkDocsConfig, nav: Navigation
+) -> TemplateContext:
     """Say what is known of the page: nothing, unless a check of this very text is on record."""
-    program = getattr(page, "program", None)
+    program = page.meta.get("program")
     if program and any(block.output for block in program.blocks):
         page.meta["check"] = _served.mark(page) if _served else {}
         page.meta["check"]["record"] = record.of(program)
@@ -134,22 +139,24 @@ def on_page_context(context, page, config, nav):
 
 # After every plugin: the offline copy holds what they wrote, its search index above all.
 @event_priority(-200)
-def on_post_build(config):
+def on_post_build(config: MkDocsConfig) -> None:
     """Write each page to take away, the book as text (llms.txt, llms-full.txt), and trim styles."""
     if not _served:
         stylesheets.trim(Path(config.site_dir))
     site, docs = Path(config.site_dir), Path(config.docs_dir)
     for notebook in [page.file.src_uri for page in _pages if page.file.src_uri.endswith(".ipynb")]:
         shutil.copyfile(docs / notebook, site / notebook)
-    pages = [page for page in _pages if getattr(page, "program", None)]
+    pages = [page for page in _pages if "taken" in page.meta]
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     whole = []
     for page in pages:
-        for suffix, text in page.taken.items():
+        for suffix, text in page.meta["taken"].items():
             (site / _beside(page, suffix)).write_text(text, encoding="utf-8")
         about = page.meta.get("description", "")
         lines.append(f"- [{page.title}]({config.site_url}{_beside(page, '.md')}): {about}")
-        whole.append(f"<!-- {config.site_url}{page.url} -->\n\n{page.taken['.md'].strip()}\n")
+        whole.append(
+            f"<!-- {config.site_url}{page.url} -->\n\n{page.meta['taken']['.md'].strip()}\n"
+        )
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")
     if not _served:
@@ -176,43 +183,29 @@ def _taken(program: Page, site_url: str) -> dict[str, str]:
     return taken
 
 
-def _stop(message: str) -> None:
-    """End a build with one plain line; say it, where the book is served."""
-    if not _served:
-        raise PluginError(message)
-    say(message)
-
-
-def _with_program(html, page, program):
-    """Attach downloads, the mark and the programs of a chapter that runs code."""
-    name = Path(page.file.src_uri).stem
-    page.meta["offline"] = f"{ARCHIVE}.zip"
-    page.meta["downloads"] = {"markdown": f"{name}.md"}
-    prose = len(
-        re.sub(r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>", " ", html, flags=re.S).split()
-    )
-    seconds = prose * 60 / WORDS_PER_MINUTE + len(program.blocks) * SECONDS_PER_BLOCK
+def _complete(page: SitePage, program: Page, site_url: str) -> None:
+    """Attach to a drawn chapter its reading time, what to take of it, and links to included files."""
+    name, html = Path(page.file.src_uri).stem, page.content or ""
+    hidden = r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>"
+    words = len(re.sub(hidden, " ", html, flags=re.S).split())
+    seconds = words * 60 / WORDS_PER_MINUTE + len(program.blocks) * SECONDS_PER_BLOCK
     page.meta["minutes"] = max(1, round(seconds / 60))
-    if not program.blocks:
-        return html
-    page.meta["downloads"] |= {"notebook": f"{name}.ipynb", "script": f"{name}.py"}
-    page.meta["programs"] = _deltas(export.programs(program))
-    return _with_downloads(html, page, program)
-
-
-def _with_downloads(html, page, program):
-    """Put a link to the file under each block that shows part of it."""
+    page.meta["taken"] = _taken(program, site_url)
+    kinds = {".md": "markdown", ".ipynb": "notebook", ".py": "script"}
+    page.meta["downloads"] = {kinds[suffix]: name + suffix for suffix in page.meta["taken"]}
+    if program.blocks:
+        page.meta["programs"] = _deltas(export.programs(program))
     blocks = iter(program.blocks)
 
-    def mark(match):
+    def mark(code: re.Match) -> str:
         included = next(blocks).included
         if included is None:
-            return match[0]
+            return code[0]
         href = relpath(f"snippets/{included.name}", dirname(page.url) or ".")
         link = f'<a class="take-file" href="{href}" download>Download {escape(included.name)}</a>'
-        return link + match[0]
+        return link + code[0]
 
-    return CODE.sub(mark, html)
+    page.content = CODE.sub(mark, html)
 
 
 def _deltas(programs: list[str]) -> list[dict[str, int | str]]:
@@ -238,5 +231,5 @@ def _first_sentence(html: str) -> str:
     return re.split(r"(?<=[.?])\s", text)[0]
 
 
-def _beside(page, suffix: str) -> str:
+def _beside(page: SitePage, suffix: str) -> str:
     return str(Path(page.file.dest_uri).with_name(Path(page.file.src_uri).stem + suffix))

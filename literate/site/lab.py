@@ -7,11 +7,13 @@ in the markup that chapters use, so one stylesheet, one script and one set of ch
 
 from __future__ import annotations
 
-import copy
 import re
+from html import escape
 from posixpath import dirname, normpath, relpath
 
 from bs4 import BeautifulSoup, Tag
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
 
 from literate.site import fences
 from literate.site.math import mathml
@@ -28,7 +30,7 @@ class LabError(ValueError):
     """A lab that cannot become a page: says what is wrong with it."""
 
 
-def clean(html: str, page, files) -> str:
+def clean(html: str, page: Page, files: Files) -> str:
     """Return the notebook `html` as drawn by mkdocs-jupyter in the book's own markup.
 
     Args:
@@ -126,17 +128,14 @@ def _draw_math(body: BeautifulSoup) -> None:
         drawn, at = "", 0
         for match in MATH.finditer(text):
             formula = mathml(match["display"] or match["inline"], display=bool(match["display"]))
-            drawn += _escaped(text[at : match.start()])
+            drawn += escape(text[at : match.start()], quote=False)
             drawn += f'<span class="math">{formula}</span>' if match["display"] else formula
             at = match.end()
-        text.replace_with(BeautifulSoup(drawn + _escaped(text[at:]), "html.parser"))
+        drawn += escape(text[at:], quote=False)
+        text.replace_with(BeautifulSoup(drawn, "html.parser"))
 
 
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _resolve_links(body: BeautifulSoup, page, files) -> None:
+def _resolve_links(body: BeautifulSoup, page: Page, files: Files) -> None:
     """Point links to sources at the pages made from them, as MkDocs does in a chapter."""
     for link in body.select("a[href]"):
         target, mark, anchor = str(link["href"]).partition("#")
@@ -151,13 +150,5 @@ def _resolve_links(body: BeautifulSoup, page, files) -> None:
 def _unique_ids(body: BeautifulSoup) -> None:
     """Give each drawing's ids a number of its own; Matplotlib repeats them from plot to plot."""
     for number, svg in enumerate(body.select("svg"), 1):
-        for element in svg.select("[id]"):
-            element["id"] = f"drawing-{number}-{element['id']}"
-        for element in svg.find_all(True):
-            for name, value in copy.copy(element.attrs).items():
-                if not isinstance(value, str):
-                    continue
-                if name in ("href", "xlink:href") and value.startswith("#"):
-                    element[name] = f"#drawing-{number}-{value[1:]}"
-                elif "url(#" in value:
-                    element[name] = value.replace("url(#", f"url(#drawing-{number}-")
+        own = re.sub(r'( id="|href="#|url\(#)', rf"\1drawing-{number}-", str(svg))
+        svg.replace_with(BeautifulSoup(own, "html.parser"))

@@ -15,6 +15,11 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 
+from mkdocs.livereload import LiveReloadServer
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page as SitePage
+from mkdocs.structure.toc import TableOfContents
+
 from literate import record, run, update
 from literate.page import RUNS, Page, PageError, read
 
@@ -73,7 +78,7 @@ class Served:
         self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
         self.folder: tempfile.TemporaryDirectory | None = None  # a change in it draws the book anew
 
-    def watch(self, server) -> None:
+    def watch(self, server: LiveReloadServer) -> None:
         """Check what is saved from now on, where there is torch."""
         if find_spec("torch") is None:
             return say("torch is not installed: pages are drawn, and not checked")
@@ -86,10 +91,10 @@ class Served:
         assert self.folder, "a check starts where there is one"
         Path(self.folder.name, "done").write_text(str(len(self.checks)))
 
-    def draw(self, page, files, draw: Callable[[], None]) -> None:
+    def draw(self, page: SitePage, files: Files, draw: Callable[[], None]) -> None:
         """Call `draw` on a MkDocs page unless it is as before; draw its error if it has one."""
-        source, root = page.file.src_uri, Path(page.file.src_dir).parent
-        texts = [Path(page.file.abs_src_path), *sorted(root.glob("snippets/*.py"))]
+        source, root = page.file.src_uri, Path(page.file.src_dir or "").parent
+        texts = [Path(page.file.abs_src_path or ""), *sorted(root.glob("snippets/*.py"))]
         key = [path.read_bytes() for path in texts], sorted(files.src_uris)
         if self.drawn.get(source, ((),))[0] != key:
             page.meta, before = dict(page.meta), dict(vars(page))
@@ -103,7 +108,7 @@ class Served:
             new["links_to_anchors"] = None  # which lead to the pages of this build
             self.drawn[source] = key, new
         vars(page).update(self.drawn[source][1])
-        return self._see(page.program) if hasattr(page, "program") else None
+        return self._see(page.meta["program"]) if "program" in page.meta else None
 
     def _see(self, program: Page) -> None:
         """Check a page if it was saved since it was last seen, and is not known to hold."""
@@ -113,27 +118,28 @@ class Served:
             if self.folder and program.blocks and not record.of(program):
                 check.start()
 
-    def mark(self, page) -> dict[str, object]:
+    def mark(self, page: SitePage) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""
-        check = self.checks[page.program.path]
+        program: Page = page.meta["program"]
+        check = self.checks[program.path]
         running, left = check.running(), dict(check.failures)
-        fences = [fence for fence in page.program.fences if fence.language in DRAWN]
+        fences = [fence for fence in program.fences if fence.language in DRAWN]
         before = iter([left.pop(fence.line, "") for fence in fences])
-        page.content = SHOWN.sub(lambda match: _box(next(before, "")) + match[0], page.content)
+        page.content = SHOWN.sub(
+            lambda match: _box(next(before, "")) + match[0], page.content or ""
+        )
         page.content = _box("\n".join(left.values())) + page.content
         return {"failing": len(check.failures), "running": running}
 
 
-def _draw_error(page, message: str) -> None:
+def _draw_error(page: SitePage, message: str) -> None:
     """Make a MkDocs page say what is wrong with its source, and where."""
-    from mkdocs.structure.toc import TableOfContents
-
     say(message)
     at = int(found[1]) if (found := re.search(r"\.md:(\d+): ", message)) else 0
-    text = Path(page.file.abs_src_path).read_text(encoding="utf-8", errors="replace")
+    text = Path(page.file.abs_src_path or "").read_text(encoding="utf-8", errors="replace")
     lines = list(enumerate(text.split("\n"), 1))[max(at - AROUND - 1, 0) : at + AROUND]
     around = "".join(f"\n{'▸' if n == at else ' '}{n:5} | {line}" for n, line in lines if at)
-    page.program, page.toc = None, TableOfContents([])
+    page.toc = TableOfContents([])
     page.content = f"<h1>{escape(page.file.name)}</h1>{_box(message + around)}"
 
 
