@@ -32,8 +32,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 import yaml
 
@@ -44,20 +46,7 @@ CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")
 EMBEDDED = ("embeddings", "W_query", "W_key", "W_value")
 PROJECTED = ("queries", "keys", "values")
 PANEL_KEYS = ("name", "tokens", *EMBEDDED, *PROJECTED)
-KEYS = (
-    *PANEL_KEYS[1:],
-    "caption",
-    "query",
-    "step",
-    "causal",
-    "scaling",
-    "hidden",
-    "digits",
-    "controls",
-    "by_hand",
-    "choices",
-    "heads",
-)
+Found = dict[str, yaml.Node]
 LARGEST = 1e4  # numbers beyond this overflow nothing, but no longer fit a cell
 
 
@@ -89,111 +78,105 @@ class Explorable:
 # ------------------------------------------------------------------------------------- reading
 
 
-def _wrong(line: int, message: str) -> ValueError:
-    return ValueError(f"line {line} of the fence: {message}")
+def _wrong(node: yaml.Node, message: str) -> ValueError:
+    return ValueError(f"line {node.start_mark.line + 1} of the fence: {message}")
 
 
-def _mapping(node, known: tuple[str, ...]) -> dict:
+def _want(holds: object, node: yaml.Node, message: str) -> None:
+    """Raise what is wrong with `node` unless that `holds`."""
+    if not holds:
+        raise _wrong(node, message)
+
+
+def _came(node: yaml.Node) -> str:
+    return repr(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id}"
+
+
+def _plain(node: yaml.Node) -> Any:
+    """The Python value of a YAML node."""
+    try:
+        return yaml.SafeLoader("").construct_object(node, deep=True)
+    except yaml.YAMLError as error:
+        raise _wrong(node, str(error).split("\n")[0]) from None
+
+
+def _mapping(node: yaml.Node, known: tuple[str, ...]) -> Found:
     """Turn a YAML mapping into `{key: node}`; each key must be known and given once."""
-    if not isinstance(node, yaml.MappingNode):
-        raise _wrong(_line(node), f"wanted `key: value` lines, got {_came(node)}")
-    found = {}
+    _want(isinstance(node, yaml.MappingNode), node, f"wanted `key: value` lines, got {_came(node)}")
+    found: Found = {}
     for key, value in node.value:
-        name = str(key.value).partition(" = ")[0]
-        if name not in known or (name != key.value and name not in (*EMBEDDED, *PROJECTED)):
-            raise _wrong(_line(key), f"unknown key {key.value!r}; wanted one of {', '.join(known)}")
-        if name in found:
-            raise _wrong(_line(key), f"{name} is given twice")
+        name, shows, _ = str(key.value).partition(" = ")
+        right = name in known and (not shows or name in (*EMBEDDED, *PROJECTED))
+        _want(right, key, f"unknown key {key.value!r}; wanted one of {', '.join(known)}")
+        _want(name not in found, key, f"{name} is given twice")
         found[name] = value
     return found
 
 
-def _line(node) -> int:
-    return node.start_mark.line + 1
+def _items(node: yaml.Node, least: int, message: str) -> list[yaml.Node]:
+    """The nodes of a YAML list that holds at least so many."""
+    right = isinstance(node, yaml.SequenceNode) and len(node.value) >= least
+    _want(right, node, f"{message}, got {_came(node)}")
+    return node.value
 
 
-def _came(node) -> str:
-    return repr(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id}"
-
-
-def _plain(node):
-    """The Python value of a YAML node."""
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node, deep=True)
-    except yaml.YAMLError as error:
-        raise _wrong(_line(node), str(error).split("\n")[0]) from None
-
-
-def _number(node) -> float:
+def _number(node: yaml.Node) -> float:
     value = _plain(node)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-        raise _wrong(
-            _line(node), f"wanted a number from {-LARGEST:g} to {LARGEST:g}, got {_came(node)}"
-        )
+    right = type(value) in (int, float) and abs(value) <= LARGEST
+    _want(right, node, f"wanted a number from {-LARGEST:g} to {LARGEST:g}, got {_came(node)}")
     return float(value)
 
 
-def _matrix(node, name: str) -> list[list[float]]:
+def _matrix(node: yaml.Node, name: str) -> list[list[float]]:
     """Read a list of rows of numbers, all of one length."""
-    if not isinstance(node, yaml.SequenceNode) or not node.value:
-        raise _wrong(_line(node), f"{name} wants a list of rows, got {_came(node)}")
-    rows = []
-    for row in node.value:
-        if not isinstance(row, yaml.SequenceNode) or not row.value:
-            raise _wrong(_line(row), f"{name} wants rows like [0.5, 1.0], got {_came(row)}")
-        rows.append([_number(cell) for cell in row.value])
-        if len(rows[-1]) != len(rows[0]):
-            raise _wrong(
-                _line(row), f"{name} has rows of {len(rows[0])} and of {len(rows[-1])} numbers"
-            )
+    rows: list[list[float]] = []
+    for row in _items(node, 1, f"{name} wants a list of rows"):
+        cells = _items(row, 1, f"{name} wants rows like [0.5, 1.0]")
+        rows.append([_number(cell) for cell in cells])
+        first, last = len(rows[0]), len(rows[-1])
+        _want(first == last, row, f"{name} has rows of {first} and of {last} numbers")
     return rows
 
 
-def _words(node, name: str) -> list[str]:
+def _words(node: yaml.Node, name: str) -> list[str]:
     value = _plain(node)
     words = value.split() if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise _wrong(_line(node), f"{name} wants words separated by spaces, got {_came(node)}")
+    right = isinstance(words, list) and words and all(isinstance(word, str) for word in words)
+    _want(right, node, f"{name} wants words separated by spaces, got {_came(node)}")
     return words
 
 
-def _panel(found: dict, line: int) -> Panel:
-    """Build one panel from `{key: node}` and see that its shapes fit each other."""
-    if "tokens" not in found:
-        raise _wrong(line, "tokens is missing")
+def _panel(found: Found, item: yaml.Node) -> Panel:
+    """Build the panel of an item from `{key: node}` and see that its shapes fit each other."""
+    _want("tokens" in found, item, "tokens is missing")
     tokens = _words(found["tokens"], "tokens")
-    if not 1 <= len(tokens) <= 12:
-        raise _wrong(_line(found["tokens"]), f"wanted 1 to 12 tokens, got {len(tokens)}")
+    _want(len(tokens) <= 12, found["tokens"], f"wanted 1 to 12 tokens, got {len(tokens)}")
     embedded = [key for key in EMBEDDED if key in found]
     projected = [key for key in PROJECTED if key in found]
-    if embedded and projected:
-        raise _wrong(
-            _line(found[projected[0]]), f"{projected[0]} and {embedded[0]} exclude each other"
-        )
-    wanted = PROJECTED if projected else EMBEDDED[: 1 if embedded in (["embeddings"], []) else 4]
+    for key in projected:
+        _want(not embedded, found[key], f"{key} and {', '.join(embedded)} exclude each other")
+    alone = embedded in ([], ["embeddings"])
+    wanted = PROJECTED if projected else EMBEDDED[:1] if alone else EMBEDDED
     for key in wanted:
-        if key not in found:
-            raise _wrong(line, f"{key} is missing; wanted {', '.join(wanted)}")
+        _want(key in found, item, f"{key} is missing; wanted {', '.join(wanted)}")
     matrices = {key: _matrix(found[key], key) for key in wanted}
     _check_shapes(matrices, len(tokens), found)
-    name = _plain(found["name"]) if "name" in found else ""
-    return Panel(tokens, matrices, str(name))
+    return Panel(tokens, matrices, str(_plain(found["name"])) if "name" in found else "")
 
 
-def _check_shapes(matrices: dict, tokens: int, found: dict) -> None:
+def _check_shapes(matrices: dict[str, list[list[float]]], tokens: int, found: Found) -> None:
     """Rows follow the tokens, or the embedding where a matrix projects; queries must meet keys."""
     for key, matrix in matrices.items():
-        rows = len(matrices["embeddings"][0]) if key.startswith("W_") else tokens
-        if len(matrix) != rows:
-            what = "the embedding" if key.startswith("W_") else "the tokens"
-            raise _wrong(
-                _line(found[key]), f"{key} has {len(matrix)} rows, wanted {rows} as {what}"
-            )
+        rows, what = tokens, "the tokens"
+        if key.startswith("W_"):
+            rows, what = len(matrices["embeddings"][0]), "the embedding"
+        came = f"{len(matrix)} rows, wanted {rows} as {what}"
+        _want(len(matrix) == rows, found[key], f"{key} has {came}")
     for query, key in (("queries", "keys"), ("W_query", "W_key")):
-        if query in matrices and len(matrices[query][0]) != len(matrices[key][0]):
-            came = f"{len(matrices[key][0])} columns, wanted {len(matrices[query][0])} as {query}"
-            raise _wrong(_line(found[key]), f"{key} has {came}")
+        if query in matrices:
+            wanted, columns = len(matrices[query][0]), len(matrices[key][0])
+            came = f"{columns} columns, wanted {wanted} as {query}"
+            _want(columns == wanted, found[key], f"{key} has {came}")
 
 
 def read(body: str) -> Explorable:
@@ -206,93 +189,85 @@ def read(body: str) -> Explorable:
         node = yaml.compose(body, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _wrong(mark.line + 1, error.problem or "not YAML") from None
+        what = f"line {mark.line + 1} of the fence: {error.problem or 'not YAML'}"
+        raise ValueError(what) from None
     except yaml.YAMLError as error:
-        raise _wrong(1, f"not YAML: {error}") from None
+        raise ValueError(f"line 1 of the fence: not YAML: {error}") from None
     if node is None:
-        raise _wrong(1, "empty; wanted tokens and embeddings")
+        raise ValueError("line 1 of the fence: empty; wanted tokens and embeddings")
     found = _mapping(node, KEYS)
-    return _settings(found, *_panels(found, _line(node)))
+    panels = _panels(found, node)
+    tokens = panels[0].tokens
+    settings = {key: SETTINGS[key](found[key], key, tokens) for key in SETTINGS if key in found}
+    return Explorable(panels, side="heads" in found, **settings)
 
 
-def _panels(found: dict, line: int) -> tuple[list[Panel], bool]:
-    """The panels of a fence, and whether they stand side by side."""
+def _panels(found: Found, node: yaml.Node) -> list[Panel]:
+    """The panels of a fence: one, the `choices`, or the `heads`."""
     several = [key for key in ("choices", "heads") if key in found]
     if not several:
-        return [_panel(found, line)], False
-    if len(several) == 2:
-        raise _wrong(_line(found["heads"]), "choices and heads exclude each other")
-    items = found[several[0]]
-    if not isinstance(items, yaml.SequenceNode) or len(items.value) < 2:
-        raise _wrong(_line(items), f"{several[0]} wants a list of two or more items")
-    panels = []
-    for item in items.value:
+        return [_panel(found, node)]
+    kind, items = several[0], found[several[-1]]
+    _want(len(several) == 1, items, "choices and heads exclude each other")
+    shared = {key: found[key] for key in PANEL_KEYS if key in found}
+    panels: list[Panel] = []
+    for item in _items(items, 2, f"{kind} wants a list of two or more items"):
         own = _mapping(item, PANEL_KEYS)
-        if "name" not in own:
-            raise _wrong(_line(item), f"name is missing; each of {several[0]} has one")
-        shared = {key: found[key] for key in PANEL_KEYS if key in found}
-        panels.append(_panel(shared | own, _line(item)))
+        _want("name" in own, item, f"name is missing; each of {kind} has one")
+        panels.append(_panel(shared | own, item))
         first, last = panels[0].tokens, panels[-1].tokens
-        if several[0] == "heads" and first != last:
-            raise _wrong(_line(item), f"heads look at one list of tokens; got {first} and {last}")
-        if len(first) != len(last):
-            raise _wrong(
-                _line(item), f"choices have one count of tokens; got {len(first)} and {len(last)}"
-            )
-    return panels, several[0] == "heads"
+        came = f"heads look at one list of tokens; got {first} and {last}"
+        _want(kind == "choices" or first == last, item, came)
+        came = f"choices have one count of tokens; got {len(first)} and {len(last)}"
+        _want(len(first) == len(last), item, came)
+    return panels
 
 
-def _position(value, line: int, name: str, tokens: list[str]) -> int:
+def _place(node: yaml.Node, value: object, name: str, tokens: list[str]) -> int:
     """The position of a token given by its word or its number; a word must name one position."""
-    places = [
-        i for i, word in enumerate(tokens) if value in (word, i, str(i)) and value is not True
-    ]
-    if len(places) != 1:
-        wanted = f"one of {' '.join(tokens)}, or a number from 0 to {len(tokens) - 1} where a word repeats"
-        raise _wrong(line, f"{name} wants {wanted}; got {value!r}")
+    places = [i for i, word in enumerate(tokens) if value in (word, i, str(i))]
+    wanted = f"one of {' '.join(tokens)}, or a number from 0 to {len(tokens) - 1}"
+    what = f"{name} wants {wanted} where a word repeats; got {value!r}"
+    _want(len(places) == 1 and value is not True, node, what)
     return places[0]
 
 
-def _one_of(node, name: str, known: tuple[str, ...]) -> list[str]:
+def _places(node: yaml.Node, name: str, tokens: list[str]) -> list[int]:
+    return [_place(node, word, name, tokens) for word in str(_plain(node)).split()]
+
+
+def _known(node: yaml.Node, name: str, known: tuple[str, ...]) -> list[str]:
     words = _words(node, name)
     for word in words:
-        if word not in known:
-            raise _wrong(_line(node), f"{name} wants any of {', '.join(known)}, got {word!r}")
+        _want(word in known, node, f"{name} wants any of {', '.join(known)}, got {word!r}")
     return words
 
 
-def _settings(found: dict, panels: list[Panel], side: bool) -> Explorable:
-    """Read what is said once for the whole figure."""
-    result = Explorable(panels, side)
-    for key, node in found.items():
-        value: object = None
-        match key:
-            case "caption":
-                value = str(_plain(node))
-            case "query":
-                value = _position(_plain(node), _line(node), key, panels[0].tokens)
-            case "hidden":
-                value = [
-                    _position(word, _line(node), key, panels[0].tokens)
-                    for word in str(_plain(node)).split()
-                ]
-            case "step":
-                value = STEPS.index(_one_of(node, key, STEPS)[0])
-            case "controls":
-                value = _one_of(node, key, CONTROLS)
-            case "causal" | "scaling":
-                value = _plain(node)
-                if not isinstance(value, bool):
-                    raise _wrong(_line(node), f"{key} wants true or false, got {_came(node)}")
-            case "digits":
-                value = _plain(node)
-                if type(value) is not int or not 0 <= value <= 6:
-                    raise _wrong(
-                        _line(node), f"digits wants a whole number from 0 to 6, got {_came(node)}"
-                    )
-        if value is not None:
-            setattr(result, key, value)
-    return result
+def _switch(node: yaml.Node, name: str, _: list[str]) -> bool:
+    value = _plain(node)
+    _want(isinstance(value, bool), node, f"{name} wants true or false, got {_came(node)}")
+    return value
+
+
+def _digits(node: yaml.Node, name: str, _: list[str]) -> int:
+    value = _plain(node)
+    right = type(value) is int and 0 <= value <= 6
+    _want(right, node, f"{name} wants a whole number from 0 to 6, got {_came(node)}")
+    return value
+
+
+# What is said once for the whole figure, and how each is read.
+SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
+    "caption": lambda node, name, _: str(_plain(node)),
+    "query": lambda node, name, tokens: _place(node, _plain(node), name, tokens),
+    "step": lambda node, name, _: STEPS.index(_known(node, name, STEPS)[0]),
+    "causal": _switch,
+    "scaling": _switch,
+    "hidden": _places,
+    "digits": _digits,
+    "controls": lambda node, name, _: _known(node, name, CONTROLS),
+}
+KEYS = (*PANEL_KEYS[1:], *SETTINGS, "by_hand", "choices", "heads")
 
 
 # ----------------------------------------------------------------------------------- computing
