@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import product
+from xml.etree import ElementTree
 
 OPENING = re.compile(r"(?P<call>tensor\()?(?=\[\[)")
 TOKEN = re.compile(
@@ -20,8 +21,8 @@ TOKEN = re.compile(
 )
 CLOSING = re.compile(r"(?:,\s*\w+=(?:\([^)]*\)|[^,()]+))*\)")
 ZERO = re.compile(r"-?0*\.?0*(?:e[-+]?\d+)?$")
-DASHES = (None, (4, 2), (1, 1.6), (6, 2, 1, 2), (8, 3), (2, 2))
-MARKERS = "sD^vxP"
+DASHES = ((None, None), (4, 2), (1, 1.6), (6, 2, 1, 2), (8, 3), (2, 2))
+LINES = ("-s", "-D", "-^", "-v", "-x", "-P")  # each with its marker
 RULE = re.compile(r"(?:[\s|+:]*[-=]{2,})+[\s|+:]*|\s*")  # a line under a table's names, or nothing
 NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,2})?|[-+]?(?:inf|nan)",
@@ -33,7 +34,21 @@ CHART = {
     "svg.hashsalt": "attention",
     "font.size": 10,
     "text.parse_math": False,
+    "figure.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#00ff00",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
 }
+DRAWS = ("d", "x", "y", "transform", "style")  # the attributes that say where, and how
+LINK = "{http://www.w3.org/1999/xlink}href"
 LOG_FROM = 50.0  # an axis whose values span this factor is drawn on a log scale
 
 
@@ -90,32 +105,25 @@ def read_tensors(text: str) -> list[str | Tensor]:
 
 def _read_brackets(text: str, start: int) -> tuple[list, int]:
     """Read nested brackets of numbers; return them with the position after the last one."""
-    open_lists: list[list] = []
+    opened: list[list] = []
     position = start
     while True:
         token = TOKEN.match(text, position)
         if token is None:
             came = text[position : position + 12].split("\n")[0]
             raise DrawingError(f"a heatmap is made of numbers, got {came!r}")
-        position = token.end()
-        match token["token"]:
-            case "[":
-                inner: list = []
-                if open_lists:
-                    open_lists[-1].append(inner)
-                open_lists.append(inner)
-            case "]":
-                closed = open_lists.pop()
-                if not open_lists:
-                    return closed, position
-            case ",":
-                pass
-            case "...":
-                raise DrawingError(
-                    "a heatmap needs every number, got a tensor abbreviated with '...'"
-                )
-            case number:
-                open_lists[-1].append(number)
+        position, word = token.end(), token["token"]
+        if word == "...":
+            raise DrawingError("a heatmap needs every number, got a tensor abbreviated with '...'")
+        if word == "[":
+            opened.append([])
+        elif word == "]":
+            closed = opened.pop()
+            if not opened:
+                return closed, position
+            opened[-1].append(closed)
+        elif word != ",":
+            opened[-1].append(word)
 
 
 def _shape(cells: list | str) -> tuple[int, ...]:
@@ -213,60 +221,42 @@ def _scale(cells: list[str]) -> tuple[Callable[[str], str], str]:
 
     Shade runs from 0 to the largest magnitude, with a second hue for negative numbers. Where all
     values are alike and far from 0, as unscaled scores are, it runs from the smallest instead.
+    What prints as zero or False is hatched, unless −∞ is there, which is then.
     """
-    finite = [cell for cell in cells if math.isfinite(number(cell))]
-    values = [number(cell) for cell in finite]
-    low_text, low, high_text, high = "0", 0.0, "0", 0.0
-    if values:
-        high_text, high = max(
-            zip((cell.lstrip("-") for cell in finite), map(abs, values), strict=True),
-            key=lambda pair: pair[1],
-        )
-        if min(values) < 0:
-            low_text = f"-{high_text}"
-        elif min(values) > high / 2 and min(values) < high:
-            low_text, low = min(zip(finite, values, strict=True), key=lambda pair: pair[1])
-
-    hidden = _hidden(cells)
+    finite = [cell for cell in cells if math.isfinite(number(cell))] or ["0"]
+    least = min(finite, key=number)
+    top = max((cell.lstrip("-") for cell in finite), key=number)
+    base = least if number(top) / 2 < number(least) < number(top) else "0"
+    low, high = number(base), number(top)
+    empty = [cell for cell in cells if cell == "False" or ZERO.match(cell)]
+    hatched = dict.fromkeys(["-inf"] if "-inf" in cells else empty)
 
     def shade(cell: str) -> str:
         value = number(cell)
         if math.isnan(value):
             return f'<td class="q">{cell}</td>'
-        if cell in hidden:
+        if cell in hatched:
             return f'<td class="z">{cell}</td>'
-        share = (
-            1.0 if math.isinf(value) else (abs(value) - low) / (high - low) if high > low else 0.0
-        )
+        share = (abs(value) - low) / (high - low) if high > low else 0.0
+        share = 1.0 if math.isinf(value) else share
         kind = ' class="n"' if value < 0 else ""
         return f'<td{kind} style="--v:{share:.2f}">{cell}</td>'.replace("--v:0.", "--v:.")
 
-    return shade, _key(cells, values, low_text, high_text)
-
-
-def _hidden(cells: list[str]) -> list[str]:
-    """Return the texts that are hatched: −∞ where it occurs, else what prints as zero or False."""
-    if "-inf" in cells:
-        return ["-inf"]
-    return list(dict.fromkeys(cell for cell in cells if cell == "False" or ZERO.match(cell)))
-
-
-def _key(cells: list[str], values: list[float], low_text: str, high_text: str) -> str:
-    """The printed scale: what the palest and the deepest shade stand for, and what is hatched."""
     if set(cells) <= {"True", "False"}:
-        parts = ['<i class="bar full"></i> True']
-    elif values and min(values) < 0 < max(values):
-        parts = [f'{low_text} <i class="bar both"></i> {high_text}']
-    elif values and min(values) < 0:
-        parts = [f'{low_text} <i class="bar n"></i> 0']
-    elif number(low_text) == number(high_text):
-        parts = [low_text]  # one shade
+        key = ['<i class="bar full"></i> True']
+    elif number(least) < 0:
+        both = max(map(number, finite)) > 0
+        key = [
+            f'-{top} <i class="bar both"></i> {top}' if both else f'-{top} <i class="bar n"></i> 0'
+        ]
     else:
-        parts = [f'{low_text} <i class="bar"></i> {high_text}']
-    hatched = dict.fromkeys(cell.replace("-0", "0") for cell in _hidden(cells))
-    parts += [f'<i class="hatch"></i> {cell}' for cell in hatched]
-    parts += ['<i class="odd"></i> nan'] if "nan" in cells else []
-    return " ".join(f"<span>{part}</span>" for part in parts)
+        key = [f'{base} <i class="bar"></i> {top}' if low < high else base]
+    key += [
+        f'<i class="hatch"></i> {cell}'
+        for cell in dict.fromkeys(cell.replace("-0", "0") for cell in hatched)
+    ]
+    key += ['<i class="odd"></i> nan'] if "nan" in cells else []
+    return shade, " ".join(f"<span>{part}</span>" for part in key)
 
 
 # -------------------------------------------------------------------------------------- charts
@@ -349,30 +339,23 @@ def _svg(table: Table) -> str:
 
     x, *series = table.columns
     with rc_context(CHART):  # type: ignore[arg-type]
-        figure = Figure(figsize=(5, 2.9), layout="constrained", frameon=False)
+        figure = Figure(figsize=(5, 2.9), layout="constrained")
         FigureCanvasSVG(figure)
-        axes = figure.add_subplot(frameon=True)
+        axes = figure.add_subplot()
         axes.patch.set_visible(False)
         for order, y in enumerate(series):
             y = [value if math.isfinite(value) else math.nan for value in y]  # a gap
-            (line,) = axes.plot(x, y, marker=MARKERS[order % 6], markersize=4, clip_on=False)
-            line.set(color=f"#00ff{order + 1:02x}", linewidth=1.6)
-            line.set_dashes(DASHES[order % 6] or (None, None))
+            (line,) = axes.plot(
+                x, y, LINES[order % 6], color=f"#00ff{order + 1:02x}", clip_on=False
+            )
+            line.set_dashes(DASHES[order % 6])
         _dress(axes, table)
         if len(series) > 1:
             sizes = [len(name) + 8 for name in table.names[1:]]  # a name, and its line before it
             columns = len(sizes) if sum(sizes) <= 62 else max(1, 62 // max(sizes))
-            figure.legend(
-                axes.lines,
-                table.names[1:],
-                loc="outside upper left",
-                ncols=columns,
-                frameon=False,
-            )
+            figure.legend(axes.lines, table.names[1:], loc="outside upper left", ncols=columns)
         file = io.StringIO()
-        figure.savefig(
-            file, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return _slim(file.getvalue(), _words(table))
 
 
@@ -382,9 +365,8 @@ def _dress(axes, table: Table) -> None:
     logs = {"x": _log(x), "y": bool(every) and _log(every)}
     if logs["x"]:
         axes.set_xscale("log", base=2)
-        axes.set_xticks(
-            x[:: math.ceil(len(x) / 9)], [f"{value:g}" for value in x[:: math.ceil(len(x) / 9)]]
-        )
+        ticks = x[:: math.ceil(len(x) / 9)]
+        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
     if logs["y"]:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: _tick(value))
@@ -392,9 +374,6 @@ def _dress(axes, table: Table) -> None:
     axes.set_xlabel(table.names[0] + (" (log scale)" if logs["x"] else ""))
     name = table.names[1] if len(series) == 1 else ""
     axes.set_ylabel((f"{name} (log scale)" if name else "log scale") if logs["y"] else name)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#00ff00", linewidth=0.6)
-    axes.tick_params(length=0)
 
 
 def _tick(value: float) -> str:
@@ -403,40 +382,31 @@ def _tick(value: float) -> str:
 
 
 def _slim(svg: str, words: str) -> str:
-    """Keep what draws: no ids, which would repeat on a page, no clips, the page's font and colours."""
-    svg = svg[svg.index("<svg") :]
-    shapes = dict(re.findall(r'<path id="(\w+)" d="([^"]*)"', svg))
-    shapes = {name: re.sub(r"\s+", " ", path).strip() for name, path in shapes.items()}
-    svg = re.sub(r"<metadata>.*?</metadata>|<defs>.*?</defs>|<!--.*?-->", "", svg, flags=re.S)
+    """Keep what draws, text and paths: no ids, which would repeat on a page, its font and colours."""
+    root = ElementTree.fromstring(svg)
+    marks = {
+        f"#{path.get('id')}": path.get("d", "") for path in root.iterfind(".//{*}defs/{*}path")
+    }
+    drawn = ""
+    for element in root.iter():
+        kind, given = element.tag.partition("}")[2], dict(element.items())
+        if kind == "use":
+            place = f"translate({given.pop('x')} {given.pop('y')})"
+            kind, given = "path", {"d": marks[given[LINK]], "transform": place} | given
+        if kind in ("text", "path") and "id" not in given:
+            values = {name: _on_page(given[name]) for name in DRAWS if name in given}
+            said = "".join(f' {name}="{value}"' for name, value in values.items() if value)
+            inner = escape(element.text or "", quote=False)
+            drawn += f"<{kind}{said}>{inner}</{kind}>" if inner else f"<{kind}{said}/>"
+    box = f'viewBox="{root.get("viewBox")}"'
+    return f'<svg role="img" aria-label="{escape(words)}" {box}>{drawn}</svg>'
 
-    def marker(use: re.Match) -> str:
-        place = dict(re.findall(r'(\w+)="([-\d.]+)"', use[0]))
-        style = re.search(r'style="([^"]*)"', use[0])
-        drawn = f' style="{style[1]}"' if style else ""
-        return (
-            f'<path d="{shapes[use[1]]}" transform="translate({place["x"]} {place["y"]})"{drawn}/>'
-        )
 
-    svg = re.sub(r'<use xlink:href="#(\w+)"[^>]*/>', marker, svg)
-    svg = re.sub(
-        r'<path d="(?:M 0 0 L 0 [-\d.]+|M 0 0 L [-\d.]+ 0)" [^>]*/>', "", svg
-    )  # ticks of no length
-    svg = re.sub(r' (?:id|xmlns:xlink|xmlns|version|clip-path|width|height)="[^"]*"', "", svg)
-    svg = re.sub(
-        r"font-family:[^;\"]*;?\s*|\s*transform=\"rotate\(-0 [^\"]*\"|stroke-dashoffset: 0;?\s*",
-        "",
-        svg,
+def _on_page(value: str) -> str:
+    """An attribute in the page's colours, which light and dark schemes change, to a tenth of a unit."""
+    value = re.sub(r"font-family:[^;]*;?|stroke-dashoffset: 0;|rotate\(-0 .*", "", value)
+    value = value.replace("#00ff00", "var(--line-grid)").replace("#000000", "currentColor")
+    value = re.sub(
+        r"#00ff(..)", lambda line: f"var(--line-{(int(line[1], 16) - 1) % 4 + 1})", value
     )
-    svg = re.sub(
-        r"#00ff(0[1-9a-f])", lambda found: f"var(--line-{(int(found[1], 16) - 1) % 4 + 1})", svg
-    )
-    svg = svg.replace("#00ff00", "var(--line-grid)").replace("#000000", "currentColor")
-    svg = re.sub(
-        r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), svg
-    )  # never the text
-    svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
-    while (
-        fewer := re.sub(r"<g[^>]*></g>|<g/>|<g>((?:<(?:text|path)(?:(?!</?g).)*))</g>", r"\1", svg)
-    ) != svg:
-        svg = fewer
-    return svg.strip().replace("<svg", f'<svg role="img" aria-label="{escape(words)}"', 1)
+    return " ".join(re.sub(r"(\d\.\d)\d+", r"\1", value).split())
