@@ -1,8 +1,8 @@
 """Draws `output` and `attention` fences: the Python-Markdown face of the book's figures.
 
 `mkdocs.yml` names the four functions at the end. Both builders call them with a fence's options
-and body, and nothing is kept between calls. `check_output` and `check_attention` ask the same
-questions without drawing, for those who know the page and the line.
+and body, and nothing is kept between calls. `check` asks the same questions of a whole page without
+drawing it, and knows the page and the line.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check(program: Page) -> None:
     for fence in program.fences:
         try:
             if fence.language == "attention":
-                check_attention(fence.text)
+                explorable.read(fence.text)
             elif fence.language == "output":
                 check_output(fence.text, fence.options)
         except ValueError as error:
@@ -75,11 +75,6 @@ def check_output(text: str, options: dict[str, str]) -> None:
         figures.heatmaps(text, options.get("rows", ""), options.get("cols", ""))
     elif "chart" in options:
         figures.read_table(text)
-
-
-def check_attention(body: str) -> None:
-    """Raise ValueError("line N of the fence: …") where the body of an `attention` fence is wrong."""
-    explorable.read(body)
 
 
 def output_validator(language, inputs, options, attrs, md) -> bool:

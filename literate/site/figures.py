@@ -308,16 +308,6 @@ def _row(line: int, cells: list[str], count: int) -> list[float]:
     return [float(cell.replace(",", "")) for cell in cells]
 
 
-def chart(text: str) -> str:
-    """Draw a printed table as a line chart: inline SVG in the colours of the page.
-
-    Raises:
-        DrawingError: the text is no table of numbers.
-    """
-    table = read_table(text)
-    return f'<div class="chart">{_svg(table)}</div>'
-
-
 def _log(values: list[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= LOG_FROM
 
@@ -332,11 +322,17 @@ def _words(table: Table) -> str:
     return f"Line chart against {name}, from {x[0]:g} to {x[-1]:g}: {ends}."
 
 
-def _svg(table: Table) -> str:
+def chart(text: str) -> str:
+    """Draw a printed table as a line chart: inline SVG in the colours of the page.
+
+    Raises:
+        DrawingError: the text is no table of numbers.
+    """
     from matplotlib import rc_context  # here, so that a page without charts never pays for it
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
+    table = read_table(text)
     x, *series = table.columns
     with rc_context(CHART):  # type: ignore[arg-type]
         figure = Figure(figsize=(5, 2.9), layout="constrained")
@@ -356,7 +352,7 @@ def _svg(table: Table) -> str:
             figure.legend(axes.lines, table.names[1:], loc="outside upper left", ncols=columns)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return _slim(file.getvalue(), _words(table))
+    return f'<div class="chart">{_slim(file.getvalue(), _words(table))}</div>'
 
 
 def _dress(axes, table: Table) -> None:

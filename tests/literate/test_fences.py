@@ -585,7 +585,7 @@ def test_names_in_a_chart_may_hold_spaces_bars_and_markup():
 )
 def test_a_wrong_explorable_names_its_line_and_what_was_wanted(body, said):
     with pytest.raises(ValueError, match=re.escape(said)):
-        fences.check_attention(body)
+        explorable.read(body)
 
 
 def test_a_wrong_explorable_stops_the_build():
