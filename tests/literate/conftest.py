@@ -63,6 +63,23 @@ print(f"{b:.4f}")
 ```
 """
 
+# What makes of it a page that leans on its solution: the last block prints another number without.
+LEANING = f"""{PROVEN}
+??? success "Solution"
+
+    ```python
+    a = 7
+    ```
+
+```python
+print(a)
+```
+
+```output
+7
+```
+"""
+
 
 def write(pytester, name, text):
     """Write a file of the project."""

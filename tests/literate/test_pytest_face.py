@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.literate.conftest import LEANING, write
 from tests.literate.conftest import PROVEN as PAGE
-from tests.literate.conftest import write
 
 pytest_plugins = ["pytester"]
 
@@ -159,25 +159,8 @@ def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference
     run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
 
 
-SOLUTION = """
-??? success "Solution"
-
-    ```python
-    a = 7
-    ```
-
-```python
-print(a)
-```
-
-```output
-{a}
-```
-"""
-
-
 def test_a_page_that_leans_on_a_solution_fails(project):
-    write(project, "docs/a.md", PAGE + SOLUTION.replace("{a}", "7"))
+    write(project, "docs/a.md", LEANING)
     result = run(project, "-v", "docs/a.md")
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(
@@ -186,7 +169,7 @@ def test_a_page_that_leans_on_a_solution_fails(project):
 
 
 def test_a_page_that_does_not_lean_on_its_solutions_passes(project):
-    text = PAGE + SOLUTION.replace("a = 7", "c = 7").replace("{a}", "1")
+    text = LEANING.replace("a = 7", "c = 7").replace("\n7\n", "\n1\n")
     write(project, "docs/a.md", text)
     run(project, "docs/a.md").assert_outcomes(passed=6)
 

@@ -9,14 +9,11 @@ import pytest
 
 from literate import page as reader
 from literate import record
+from tests.literate.conftest import LEANING, write
 from tests.literate.conftest import PROVEN as PAGE
-from tests.literate.conftest import write
 from tests.literate.test_pytest_face import run
 
 pytest_plugins = ["pytester"]
-
-SOLVED = PAGE + '\n??? success "Solution"\n\n    ```python\n    a = 3\n    ```\n'
-LEANING = SOLVED + "\n```python\nprint(a)\n```\n\n```output\n3\n```\n"
 
 
 def found(project, name="docs/a.md"):

@@ -213,8 +213,7 @@ def test_a_write_that_fails_leaves_the_page_and_nothing_else(book, monkeypatch):
 
 
 WRITER = """
-import sys, types
-sys.modules["literate.run"] = types.SimpleNamespace(Run=None)  # to rewrite needs no torch
+import sys
 from literate.page import read
 from literate.update import rewrite
 
@@ -312,15 +311,6 @@ def test_the_page_is_locked_while_it_is_written(book, monkeypatch):
     assert [p.name for p in path.parent.iterdir()] == ["page.md"]
 
 
-UPDATE = """
-import signal, sys
-from literate.__main__ import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-sys.exit(main(["update", *sys.argv[1:]]))
-"""
-
-
 @pytest.fixture
 def started(book):
     """Return a function that starts an update where the test stands, in a session of its own."""
@@ -328,7 +318,7 @@ def started(book):
 
     def started(*arguments):
         process = subprocess.Popen(
-            [sys.executable, "-c", UPDATE, *arguments],
+            [sys.executable, "-m", "literate", "update", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
