@@ -28,16 +28,16 @@ import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
 from json import dumps, loads
 from multiprocessing import connection as connections
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
-# The one place where determinism is set. A page starts from these, in every run.
+# The one place where determinism is set: here, in `determine`, and in the variables of ENVIRONMENT.
 SEED = 0
 THREADS = int(os.environ.get("LITERATE_THREADS", "1"))
-ENVIRONMENT = {"PYTHONHASHSEED": str(SEED)}
+# OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one.
+ENVIRONMENT = {"PYTHONHASHSEED": str(SEED), "OPENBLAS_NUM_THREADS": "1"}
 
 # The variable that names a file of Python, whose `around()` is the context in which blocks run.
 AROUND = "LITERATE_AROUND"
@@ -48,11 +48,19 @@ LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-Warned = tuple[str, str, str, int]  # the message, category, file and line of a warning
+def determine() -> None:
+    """Set every seed, and threads: in the page, for a fork draws seeds anew and takes no thread along."""
+    import numpy as np
+    import torch
+
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.default_generator.manual_seed(SEED)
+    torch.set_num_threads(THREADS)
 
 
 class BlockStopped(BaseException):
-    """A block went past a limit; not an Exception, so that `except Exception` lets it through."""
+    """A block did what none may; not an Exception, so that `except Exception` lets it through."""
 
     __module__ = "builtins"  # so that a traceback names it without a module
 
@@ -66,6 +74,9 @@ class Printed(io.FileIO):
         if self.tell() + len(data) > self.start + MOST_PRINTED:
             raise BlockStopped(f"printed more than {MOST_PRINTED:,} bytes")
         return super().write(data)
+
+    def close(self) -> None:
+        raise BlockStopped("the block closed sys.stdout")
 
 
 class NoInput(io.StringIO):
@@ -94,20 +105,13 @@ class Play:
         lines = [line + "\n" for line in source.split("\n")]
         for file in (path, self.script):
             linecache.cache[file] = (len(source), None, lines, file)
-        self.stdout, self.stderr = self._stdout(), sys.stderr
-        self.aside: int | None = None
-        self.went_aside = 0
-        self.unshown = "", 0
+        self.printed = Printed(self.folder / "printed", "a")
+        self.stdout = io.TextIOWrapper(self.printed, "utf-8", newline="\n", write_through=True)
+        self.stderr = sys.stderr
+        self.aside: tuple[int, tuple] | None = None  # a descriptor, and what its file is like
         self.around = contextlib.nullcontext()
         os.chdir(self.folder / "page")
-        random.seed(SEED)  # which a fork draws anew
-        self._spread()
-
-    def _spread(self) -> None:
-        """Set the number of threads: here and not before, since a thread does not survive a fork."""
-        import torch
-
-        torch.set_num_threads(THREADS)
+        determine()
 
     def take_over(self, environ: dict[str, str]) -> None:
         """Make this process the page's own, as `python page.py` would be in an empty folder."""
@@ -120,128 +124,91 @@ class Play:
         sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
         warnings.resetwarnings()
         warnings.simplefilter("default")
-        self.aside = os.open(self.folder / "aside", os.O_RDWR | os.O_CREAT)
-        os.dup2(self.aside, 1)
+        aside = os.open(self.folder / "aside", os.O_RDWR | os.O_CREAT)
+        os.dup2(aside, 1)
+        self.aside = aside, _file_of(1)
         self.stack = (self.folder / "stack").open("wb")
         faulthandler.enable(self.stack, all_threads=False)
         if file := environ.get(AROUND):
             self.around = runpy.run_path(file)["around"]()
 
-    def execute(self, code: str, start: int) -> None:
-        """Execute `code`, whose first line is line `start` of the page's source."""
-        text = "\n" * (start - 1) + code
-        flag = ast.PyCF_ONLY_AST
-        program = compile(text, self.path, "exec", flag, dont_inherit=True, optimize=0)
-        assert isinstance(program, ast.Module), "the tree of a program that is executed"
-        last = _last_expression(program)
+    def execute(self, code: str, start: int) -> tuple[str, int] | None:
+        """Execute `code`, whose first line is line `start` of the page's source.
+
+        Returns what it shows in a notebook and nowhere else, if anything, and the line where.
+        """
+        text, names, shows = "\n" * (start - 1) + code, self.module.__dict__, None
+        program: Any = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, optimize=0)
+        end: Any = program.body[-1] if program.body else ast.Pass(lineno=start)
+        # What an expression names is named to be used later; any other may be there to be seen.
+        last = isinstance(end, ast.Expr) and not isinstance(end.value, ast.NamedExpr)
         if last:
             program.body.pop()
         with self.around:
-            compiled = compile(program, self.path, "exec", dont_inherit=True, optimize=0)
-            exec(compiled, self.module.__dict__)
+            exec(compile(program, self.path, "exec", optimize=0), names)
             if last:
-                body = ast.Expression(last.value)
-                compiled = compile(body, self.path, "eval", dont_inherit=True, optimize=0)
-                value = eval(compiled, self.module.__dict__)
-                if _is_for_show(last.value, value):
-                    what = "the block ends in a value, which a page does not show; print it"
-                    self.unshown = what, last.lineno
+                last_program = compile(ast.Expression(end.value), self.path, "eval", optimize=0)
+                if _is_for_show(end.value, eval(last_program, names)):
+                    shows = "ends in a value, which a page does not show; print it"
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot and pyplot.get_fignums():
             pyplot.close("all")
-            what = "the block leaves a figure open, which a page does not show; print its numbers"
-            self.unshown = what, (last or program.body[-1]).lineno
+            shows = "leaves a figure open, which a page does not show; print its numbers"
+        return (f"the block {shows}", end.lineno) if shows else None
 
     def end(self) -> None:
         """End as the interpreter does: wait for threads, then call what `atexit` was given."""
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
 
-    def report(self, action: Callable[..., object], *arguments: object) -> dict:
-        """Call `action`, a part of the page, and say what came of it.
+    def report(self, code: str, start: int) -> dict[str, Any]:
+        """Execute `code` and say what came of it.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
-        text. "broken" says how it went round stdout. "unshown" says what it shows
-        in a notebook and nowhere else, and the line of the source where. "warned" lists message, category, file and line
-        of each warning, "alive" the threads and processes that run on.
+        text. "broken" says how it went round stdout, "unshown" what `execute` returned. "warned" lists
+        message, category, file and line of each warning, "alive" the threads and processes that run on.
         """
-        said = {"raised": "", "last_line": "", "traceback": ""}
-        warned: list[Warned] = []
-        self.error, self.unshown = None, ("", 0)
-        with self._installed(warned):
-            try:
-                action(*arguments)
-            except BaseException as error:
-                self.error = error
-                said["raised"] = type(error).__name__ or "an exception without a name"
-                said["last_line"] = _encodable(_last_line(error))
-                said["traceback"] = _encodable("".join(traceback.format_exception(error)))
-            ending = {"warned": warned, "unshown": self.unshown, "alive": _alive()}
-            return said | {"broken": self._went_round(), **ending}
-
-    @contextlib.contextmanager
-    def _installed(self, warned: list[Warned]) -> Iterator[None]:
-        """Put the page's module, stdout and log of warnings in place, and back."""
-        if self._closed():
-            self.stdout = self._stdout()
-        self.stdout.buffer.start = self.stdout.buffer.tell()
+        warned: list[tuple[str, str, str, int]] = []
+        said: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": None}
         outside = sys.stdout, sys.modules["__main__"], warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message, category, filename, lineno, file=None, line=None):
             if sys.stderr is not self.stderr:  # the page shows them itself
                 return outside[2](message, category, filename, lineno, file, line)
-            said = _encodable(str(message))
-            return warned.append((said, category.__name__, filename, lineno))
+            return warned.append((_encodable(str(message)), category.__name__, filename, lineno))
 
+        self.error, self.printed.start = None, self.printed.tell()
         sys.stdout, sys.modules["__main__"], warnings.showwarning = self.stdout, self.module, show
         try:
-            yield
-        finally:
-            sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
-
-    def _stdout(self) -> "io.TextIOWrapper[Printed]":
-        file = Printed(self.folder / "printed", "a")
-        return io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-
-    def _closed(self) -> bool:
-        try:
-            return self.stdout.closed
-        except ValueError:  # detached
-            return True
+            said["unshown"] = self.execute(code, start)
+        except BaseException as error:
+            self.error = error
+            said["raised"] = type(error).__name__ or "an exception without a name"
+            said["last_line"] = _encodable(_last_line(error))
+            said["traceback"] = _encodable("".join(traceback.format_exception(error)))
+        said |= {"warned": warned, "alive": _alive(), "broken": self._went_round()}
+        sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
+        return said
 
     def _went_round(self) -> str:
         """Say what was done to standard output besides printing, or "" when nothing was."""
         if getattr(sys, "stdout", None) is not self.stdout:
             return "the block replaced sys.stdout and did not put it back"
-        if self._closed():
-            return "the block closed sys.stdout"
-        if self.aside is None:
-            return ""
         if LIBC:
             LIBC.fflush(None)
-        aside, before = os.fstat(self.aside), self.went_aside
-        self.went_aside = aside.st_size
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(1), aside):
-                wrote = "the block wrote to file descriptor 1, past sys.stdout; use print"
-                return wrote if before != aside.st_size else ""
-        os.dup2(self.aside, 1)
-        return "the block closed or replaced file descriptor 1, standard output"
+        if not self.aside or _file_of(1) == self.aside[1]:
+            return ""
+        os.dup2(self.aside[0], 1)
+        self.aside = self.aside[0], _file_of(1)
+        return "the block went past sys.stdout, to file descriptor 1; use print"
 
 
-def _last_expression(program: ast.Module) -> ast.Expr | None:
-    """Return the expression that `program` ends in, if it does; one that names its value is none."""
-    last = program.body[-1] if program.body else None
-    if isinstance(last, ast.Expr) and not isinstance(last.value, ast.NamedExpr):
-        return last
-    return None
+def _file_of(descriptor: int) -> tuple:
+    """Return which file a descriptor leads to, and its size."""
+    with contextlib.suppress(OSError):
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino, found.st_size
+    return ()
 
 
 def _is_for_show(expression: ast.expr, value: object) -> bool:
@@ -296,17 +263,22 @@ def play(connection: connections.Connection) -> None:
     environ = told.pop("environ")
     page = Play(**told)
     page.take_over(environ)
-    connection.send_bytes(dumps({"pid": own}).encode())
+    _say(connection, pid=own)
     while block := loads(connection.recv_bytes()):
-        said = page.report(page.execute, block["code"], block["start"])
+        said = page.report(block["code"], block["start"])
         if os.getpid() != own:  # the block forked, and this is the other one
             if isinstance(page.error, SystemExit):
                 raise page.error
             (page.folder / f"strayed.{block['line']}").touch()
             os._exit(1)
-        connection.send_bytes(dumps(said).encode())
-    connection.send_bytes(dumps(page.report(page.end)).encode())
+        _say(connection, **said)
+    page.end()
+    _say(connection)
     os._exit(0)
+
+
+def _say(connection: connections.Connection, **said: object) -> None:
+    connection.send_bytes(dumps(said).encode())
 
 
 def nursery(control: socket.socket) -> connections.Connection:
@@ -347,9 +319,8 @@ def _bury(pid: int, connection: connections.Connection, grace: float, pages: set
     while (left := _orphans(pages)) and time.monotonic() < deadline:
         time.sleep(0.005)
     _kill_all(pages)
-    names = [f"process {orphan}" for orphan in left]
     with contextlib.suppress(OSError), connection:
-        connection.send_bytes(dumps({"ended": status, "left": names}).encode())
+        _say(connection, ended=status, left=[f"process {orphan}" for orphan in left])
 
 
 def _orphans(pages: set[int]) -> list[int]:
@@ -365,19 +336,12 @@ def _kill_all(pages: set[int]) -> None:
             os.waitpid(pid, 0)
 
 
-def determine() -> None:
-    """Set every seed."""
-    import numpy as np
-    import torch
-
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
-
-
 def main(kind: str, handle: str) -> None:
     """Be a nursery on the socket `handle`, or one page on the connection `handle`."""
+    import numpy.random  # noqa: F401
+    import torch  # noqa: F401
+
     warnings.simplefilter("ignore")
-    determine()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         # Of torch's: a page that ends has its own alone.
         finalizer.atexit = False
@@ -387,11 +351,10 @@ def main(kind: str, handle: str) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if kind == "fork":
-        connection = nursery(socket.socket(fileno=int(handle)))
+        play(nursery(socket.socket(fileno=int(handle))))
     else:
         line = vars(connections).get("PipeConnection", connections.Connection)
-        connection = line(int(handle))
-    play(connection)
+        play(line(int(handle)))
 
 
 if __name__ == "__main__":

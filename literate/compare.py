@@ -21,7 +21,6 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from literate.fence import Fence
 from literate.page import Block, Page
 
 if TYPE_CHECKING:  # judging imports no torch
@@ -39,7 +38,7 @@ NUMBER = re.compile(
 )
 MOVERS = 20  # one number in so many may use its allowance
 SHOWN = 8  # lines shown
-MOST = 200  # differences looked for
+MOST = 200  # differences told
 WIDEST = 160  # characters of a line
 
 
@@ -75,35 +74,22 @@ class Failure:
 
 
 def differences(expected: str, printed: str) -> list[Difference]:
-    """Return the Differences between two texts, line by line; none when they agree.
-
-    The time is linear in the size of the texts: of a text that fails, no more than about MOST
-    differences are looked for.
-    """
+    """Return the first Differences between two texts, line by line; none when they agree."""
     before, after = _lines(expected), _lines(printed)
-    if before == after:
-        return []
     if len(before) != len(after):
-        return _realigned(before, after)
-    most_near = math.ceil(len(NUMBER.findall(expected)) / MOVERS)
-    parted, near, failed, excused = [], [], 0, {"equal"}
-    for index, (old, new) in enumerate(zip(before, after, strict=True)):
-        if old == new:
-            continue
-        parts = _parts(old, new)
-        if not all(part.kind in ("blank", "text") for part in parts):
-            excused.add("blank")  # another number, so perhaps another padding
-        if parts := [part for part in parts if part.kind != "equal"]:
-            parted.append(Difference(index, old, new, parts))
-            near += [part for part in parts if part.kind == "near"]
-            failed += any(part.kind in ("far", "text") for part in parts)
-            if max(failed, len(near) - most_near) >= MOST:
-                break
-    if len(near) <= most_near and _in_order(near):
+        return _realign(before, after)
+    pairs = enumerate(zip(before, after, strict=True))
+    found = [Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new]
+    parts = [part for difference in found for part in difference.parts]
+    near = [part for part in parts if part.kind == "near"]
+    excused = {"equal"}
+    if any(part.kind in ("equal", "near", "far") for part in parts):
+        excused.add("blank")  # another number, so perhaps another padding
+    if len(near) <= math.ceil(len(NUMBER.findall(expected)) / MOVERS) and _in_order(near):
         excused.add("near")
-    for difference in parted:
+    for difference in found:
         difference.parts = [part for part in difference.parts if part.kind not in excused]
-    return [difference for difference in parted if difference.parts]
+    return [difference for difference in found if difference.parts][:MOST]
 
 
 def agree(expected: str, printed: str) -> bool:
@@ -113,31 +99,33 @@ def agree(expected: str, printed: str) -> bool:
 
 def judge(page: Page, block: Block, result: "Result") -> Failure | None:
     """Return the Failure of `block`, given the Result of running it, or None when it holds."""
-    printed = text_of(block, result)
+    printed, output = text_of(block, result), block.output
     where = f"the block on line {block.line}"
     if result.broken:
         return _failure(page, result.line or block.line, result.broken)
     if result.raised and result.raised != block.raises:
         wanted = f"; the page expects {block.raises}" if block.raises else ""
-        report = f"{result.last_line}{wanted}"
-        return _failure(page, result.line, report, result.traceback, _so_far(result.printed))
-    if block.output is None:
-        if printed:
-            what = f"{where} prints, and no `output` fence follows it"
-            return _failure(page, block.line, what, _so_far(printed))
-        return None
+        said = result.traceback, _so_far(result.printed)
+        return _failure(page, result.line, result.last_line + wanted, *said)
+    if output is None:
+        what = f"{where} prints, and no `output` fence follows it"
+        return _failure(page, block.line, what, _so_far(printed)) if printed else None
     if block.raises and not result.raised:
-        return _failure(page, block.output.line, f"{where} did not raise {block.raises}")
+        return _failure(page, output.line, f"{where} did not raise {block.raises}")
     if not printed:
-        return _failure(page, block.output.line, f"{where} prints nothing; delete this output")
-    return _mismatch(page, block, block.output, printed)
+        return _failure(page, output.line, f"{where} prints nothing; delete this output")
+    if found := differences(output.text, printed):
+        what = f"the output differs from what {where} prints"
+        accept = f"To accept it: make update PAGE={page.name}"
+        return _failure(page, output.line + 1 + found[0].index, what, _diff(found), accept)
+    return None
 
 
 def verdict(run: "Run", block: Block) -> tuple[Failure | None, str]:
     """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
     result, page = run.upto(block), run.page
-    if earlier := run.failed_before(block):
-        what = f"not run to the end: the block on line {earlier.line} failed first"
+    if run.failed and run.failed.line < block.line:
+        what = f"not run to the end: the block on line {run.failed.line} failed first"
         return Failure(block.line, f"{page.name}:{block.line}: {what}"), ""
     failure = judge(page, block, result)
     why = block.output.options.get("varies", "") if block.output and failure else ""
@@ -154,14 +142,18 @@ def text_of(block: Block, result: "Result") -> str:
 
 def on_reference_platform(root: Path) -> bool:
     """Say whether this is where `varies` outputs are checked: Linux x86-64, pinned torch."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return False
     pins = root / "requirements.txt"
     pinned = re.search(r"^torch==(\S+)", pins.read_text(), re.MULTILINE) if pins.exists() else None
+    here = platform.system(), platform.machine(), pinned and pinned[1]
+    return here == ("Linux", "x86_64", version_of("torch"))
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, without what names its build."""
     try:
-        return pinned is not None and version("torch").split("+")[0] == pinned[1]
+        return version(package).partition("+")[0]
     except PackageNotFoundError:
-        return False
+        return "unknown"
 
 
 def _lines(text: str) -> list[str]:
@@ -224,7 +216,7 @@ def _in_order(near: list[Part]) -> bool:
     return printed == sorted(printed)
 
 
-def _realigned(before: list[str], after: list[str]) -> list[Difference]:
+def _realign(before: list[str], after: list[str]) -> list[Difference]:
     """Return the first Differences between texts of different length, but for their like ends."""
     start = _alike(before, after, _near_lines)
     end = _alike(before[start:][::-1], after[start:][::-1], _near_lines)
@@ -249,45 +241,32 @@ def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
     return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
 
 
-def _mismatch(page: Page, block: Block, output: Fence, printed: str) -> Failure | None:
-    found = differences(output.text, printed)
-    if not found:
-        return None
-    report = "\n".join(_drawn(difference) for difference in found[:SHOWN])
-    if len(found) > SHOWN:
-        least = "at least " if len(found) >= MOST else ""
-        report += f"\n  … and {least}{len(found) - SHOWN} more lines"
-    line = output.line + 1 + found[0].index
-    what = f"the output differs from what the block on line {block.line} prints"
-    return _failure(page, line, what, report, f"To accept it: make update PAGE={page.name}")
-
-
-def _drawn(difference: Difference) -> str:
-    """Draw one difference as page line, printed line and marks under what moved."""
-    places = [part.where for part in difference.parts]
-    left = places[0].start - WIDEST // 2 if places and places[0].stop > WIDEST else 0
-    window = slice(left, left + WIDEST)
-    lines = [("-", difference.expected), ("+", difference.printed)]
-    drawn = [f"  {sign} {line[window]}" for sign, line in lines if line is not None]
-    if places:
-        marks = [" "] * places[-1].stop
+def _diff(found: list[Difference]) -> str:
+    """Draw differences as page line, printed line and marks under what moved."""
+    rows = []
+    for difference in found[:SHOWN]:
+        places = [part.where for part in difference.parts]
+        left = places[0].start - WIDEST // 2 if places and places[0].stop > WIDEST else 0
+        marks = [" "] * max((place.stop for place in places), default=0)
         for place in places:
             marks[place] = "^" * (place.stop - place.start)
-        drawn.append("    " + "".join(marks)[window])
-    return "\n".join(drawn)
+        lines = (
+            ("  - ", difference.expected),
+            ("  + ", difference.printed),
+            ("    ", "".join(marks) or None),
+        )
+        rows += [sign + line[left : left + WIDEST] for sign, line in lines if line is not None]
+    more, least = len(found) - SHOWN, "at least " if len(found) >= MOST else ""
+    return "\n".join(rows) + (f"\n  … and {least}{more} more lines" if more > 0 else "")
 
 
 def _failure(page: Page, line: int, what: str, *parts: str) -> Failure:
-    lines = page.text.split("\n")
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    text = page.lines[line - 1].strip() if 0 < line <= len(page.lines) else ""
     report = [f"{page.name}:{line}: {what}", f"{line:5} | {text}"]
-    return Failure(line, "\n".join(report + [p.rstrip("\n") for p in parts if p]))
+    return Failure(line, "\n".join(report + [part.rstrip("\n") for part in parts if part]))
 
 
 def _so_far(printed: str) -> str:
-    if not printed:
-        return ""
-    lines = printed.rstrip("\n").split("\n")
-    kept = "\n".join(f"  + {line[:WIDEST]}" for line in lines[:SHOWN])
-    more = len(lines) - SHOWN
-    return f"It printed:\n{kept}" + (f"\n  … and {more} more lines" if more > 0 else "")
+    lines = [f"\n  + {line[:WIDEST]}" for line in printed.rstrip("\n").split("\n")]
+    more = f"\n  … and {len(lines) - SHOWN} more lines" if len(lines) > SHOWN else ""
+    return "It printed:" + "".join(lines[:SHOWN]) + more if printed else ""

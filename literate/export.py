@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from literate.fence import Fence
-from literate.page import Block, Page
+from literate.page import Block, Page, without_front_matter
 
 CONTAINER = re.compile(
     r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
@@ -47,7 +47,7 @@ def script(page: Page, site_url: str = "") -> str:
 
 def markdown(page: Page) -> str:
     """Return the page's Markdown, with each include replaced by the code it shows."""
-    lines = page.text.split("\n")
+    lines = list(page.lines)
     for block in reversed(page.blocks):
         if block.included:
             code = [
@@ -59,7 +59,7 @@ def markdown(page: Page) -> str:
 
 def pieces(page: Page) -> list[str]:
     """Return, block by block, code that lets the blocks after it run: expected errors are caught."""
-    return [_guarded(block.code) if block.raises else block.code for block in page.blocks]
+    return [_guard(block.code) if block.raises else block.code for block in page.blocks]
 
 
 def programs(page: Page) -> list[str]:
@@ -68,7 +68,7 @@ def programs(page: Page) -> list[str]:
     return ["\n".join([*before[:i], block.code]) for i, block in enumerate(page.blocks)]
 
 
-def _guarded(code: str) -> str:
+def _guard(code: str) -> str:
     """Wrap code that must raise, so that what follows still runs."""
     inside_strings: set[int] = set()
     for node in ast.walk(ast.parse(code)):
@@ -83,25 +83,27 @@ def _guarded(code: str) -> str:
 
 def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
     address = _address(page, site_url)
-    cells = [new_markdown_cell(_heading(page, address))]
-    outputs = {block.output.line: block for block in page.blocks if block.output}
+    outputs = {block.output.line for block in page.blocks if block.output}
     blocks = {block.line: block for block in page.blocks}
-    prose: list[str] = []
+    cells: list[NotebookNode] = []
+    prose = [_heading(page, address)]
     containers: list[int] = []  # the indents of the open admonitions
     fences = {fence.line: fence for fence in page.fences}
-    lines = page.text.split("\n")
+    lines = without_front_matter(page.text).split("\n")
 
     def close_prose() -> None:
-        if text := _joined(prose):
-            cells.append(new_markdown_cell(text))
+        if text := _join(prose):
+            cells.append(new_markdown_cell(text, id=f"cell-{len(cells)}"))
         prose.clear()
 
-    at = _after_front_matter(lines)
+    close_prose()
+    at = 1
     while at <= len(lines):
         fence = fences.get(at)
         if at in blocks:
             close_prose()
-            cells.append(_code_cell(blocks[at], guarded))
+            count = page.blocks.index(blocks[at]) + 1
+            cells.append(_code_cell(blocks[at], guarded, f"cell-{len(cells)}", count))
         elif fence and at not in outputs:
             prose += _kept_fence(fence, lines, containers, address)
         elif not fence:
@@ -110,7 +112,9 @@ def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
                 prose.append(_line(line, containers, address))
         at = fence.end + 1 if fence else at + 1
     close_prose()
-    return _numbered(cells)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return new_notebook(cells=cells, metadata=metadata)
 
 
 def _heading(page: Page, address: str) -> str:
@@ -118,23 +122,9 @@ def _heading(page: Page, address: str) -> str:
     return f"*From the book **Attention, Executed**: {source}. Text CC BY 4.0, code MIT.*"
 
 
-def _numbered(cells: list[NotebookNode]) -> NotebookNode:
-    """Make the notebook; ids and counts depend on the place alone, so the bytes repeat."""
-    count = 0
-    for number, cell in enumerate(cells):
-        cell.id = f"cell-{number}"
-        if cell.cell_type == "code":
-            count += 1
-            cell.execution_count = count
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return new_notebook(
-        cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}}
-    )
-
-
-def _code_cell(block: Block, guarded: bool) -> NotebookNode:
-    code = _guarded(block.code) if guarded and block.raises else block.code
-    cell = new_code_cell(code.rstrip("\n"))
+def _code_cell(block: Block, guarded: bool, name: str, count: int) -> NotebookNode:
+    code = _guard(block.code) if guarded and block.raises else block.code
+    cell = new_code_cell(code.rstrip("\n"), id=name, execution_count=count)
     if block.output:
         printed, ending = block.output.text, ""
         if block.raises:
@@ -150,7 +140,7 @@ def _code_cell(block: Block, guarded: bool) -> NotebookNode:
     return cell
 
 
-def _joined(prose: list[str]) -> str:
+def _join(prose: list[str]) -> str:
     """Join lines of prose; a blank line between two block quotes is as deep as the shallower one."""
     lines = "\n".join(prose).split("\n")
     after = ""
@@ -164,14 +154,6 @@ def _joined(prose: list[str]) -> str:
 def _depth(line: str) -> int:
     quote = re.match(r"(?:> ?)+", line)
     return quote[0].count(">") if quote else 0
-
-
-def _after_front_matter(lines: list[str]) -> int:
-    if lines[0].rstrip() != "---":
-        return 1
-    return (
-        next((n for n, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0) + 1
-    )
 
 
 def _kept_fence(fence: Fence, lines: list[str], containers: list[int], address: str) -> list[str]:

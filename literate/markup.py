@@ -1,7 +1,7 @@
 """Ask the site's own Markdown what a page is: which fences it draws, and what they show.
 
-`mkdocs.yml` is the only grammar. The page is converted as the site converts it, with two of its
-preprocessors watched: the one that expands includes and the one that finds fences. Each fence
+`mkdocs.yml` is the only grammar. The page is converted as the site converts it, but for two of its
+preprocessors: includes are expanded one by one, and the finder of fences is watched. Each fence
 leaves a mark in the HTML, so a mark that is missing, moved or out of sight is an error.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -18,21 +17,28 @@ from xml.etree.ElementTree import Element
 import html5lib
 import yaml
 from markdown import Markdown
-from pymdownx.snippets import SnippetMissingError, SnippetPreprocessor
-from pymdownx.superfences import (
-    RE_NESTED_FENCE_START,
-    SuperFencesBlockPreprocessor,
-    SuperFencesException,
-)
+from pymdownx.snippets import SnippetMissingError
+from pymdownx.superfences import SuperFencesBlockPreprocessor, SuperFencesException
 
-from literate.fence import RUNS, Fence, is_drawn_as_python, read_info
+from literate.fence import (
+    OUTPUTS,
+    RUNS,
+    Fence,
+    Include,
+    check_language,
+    check_options,
+    is_drawn_as_python,
+    without,
+)
 
 CONFIG = Path(__file__).parents[1] / "mkdocs.yml"
 BUILT_IN = ("toc", "tables", "fenced_code")  # what MkDocs loads before the extensions of mkdocs.yml
 
 CLOSING = re.compile(r"[> ]*(?P<marks>`{3,}|~{3,}) *$")
+OPENING = re.compile(r"[> ]*(?:`{3,}|~{3,})(?P<info>.*)")
 MISPLACED = re.compile(r"(?:`{3,}|~{3,}) *[{.]* *(?:py|output)", re.IGNORECASE)
-INCLUDE = re.compile(r" *-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
+CODE_SPAN = re.compile(r"(?<!`)(`++).*?(?<!`)\1(?!`)")  # to the next run as long
+INCLUDE = re.compile(r"[> ]*-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
 FORM = (
     'an include stands alone in a `python` fence, as --8<-- "file.py" or --8<-- "file.py:section"'
 )
@@ -55,32 +61,14 @@ class Misread(Exception):
         self.line = line
 
 
-@dataclass
-class Include:
-    """What one line of the page shows of a file: the lines, and their numbers in the file."""
-
-    file: Path
-    lines: list[str]
-    numbers: list[int]
-
-
-@dataclass
-class Markup:
-    """A page as the site draws it: its fences in order, and its includes by their line."""
-
-    fences: list[Fence]
-    includes: dict[int, Include]
-
-
-def read(text: str, root: Path) -> Markup:
-    """Convert `text`, a page of the project at `root`, as the site does; return what it draws.
+def read(text: str, root: Path) -> list[Fence]:
+    """Convert `text`, a page of the project at `root`, as the site does; return its fences.
 
     Raises Misread where the page and what the site draws of it would differ.
     """
     site, body = markdown(root), text.lstrip("\n")  # as MkDocs hands a page over
-    includes = _Includes(site.preprocessors["snippet"], len(text) - len(body))
-    finder = _Finder(site.preprocessors["fenced_code_block"], includes)
-    site.preprocessors.register(includes, "snippet", 32)
+    finder = _Finder(site, _includes(site, text), len(text) - len(body))
+    site.preprocessors.deregister("snippet")
     site.preprocessors.register(finder, "fenced_code_block", 25)
     try:
         html = site.convert(body)
@@ -91,8 +79,8 @@ def read(text: str, root: Path) -> Markup:
             raise Misread(_line_of_formula(error.tex, finder, text), str(error)) from None
         what = f"the site's Markdown fails on this page: {type(error).__name__}: {error}"
         raise Misread(1, what) from error
-    _check_drawn(html, finder.found, text)
-    return Markup(finder.found, includes.found)
+    _check_marks(html, finder.found, text)
+    return finder.found
 
 
 def markdown(root: Path) -> Markdown:
@@ -103,14 +91,6 @@ def markdown(root: Path) -> Markdown:
     return Markdown(extensions=list(settings), extension_configs=settings)
 
 
-def _line_of_formula(tex: str, finder: _Finder, text: str) -> int:
-    """Return the line where a formula begins; where it holds a fence, that of the fence."""
-    if fence := re.search(r"wzxhzdk:(\d+)", tex):
-        return finder.found[int(fence[1])].line
-    place = re.search(r"\s+".join(map(re.escape, tex.split())), text)
-    return text.count("\n", 0, place.start()) + 1 if place else 1
-
-
 @cache
 def _extensions(_saved: int) -> dict[str, dict]:
     """Return the settings of each extension that mkdocs.yml names, as last saved."""
@@ -119,190 +99,165 @@ def _extensions(_saved: int) -> dict[str, dict]:
     return {name: settings or {} for entry in named for name, settings in entry.items()}
 
 
-class _Includes(SnippetPreprocessor):
-    """The site's includes, watched: where each line came from, and what each include shows."""
+def _line_of_formula(tex: str, finder: _Finder, text: str) -> int:
+    """Return the line where a formula begins; where it holds a fence, that of the fence."""
+    if fence := re.search(r"wzxhzdk:(\d+)", tex):
+        return finder.found[int(fence[1])].line
+    place = re.search(r"\s+".join(map(re.escape, tex.split())), text)
+    return text.count("\n", 0, place.start()) + 1 if place else 1
 
-    def __init__(self, site: SnippetPreprocessor, skipped: int):
-        self.__dict__.update(vars(site))
-        self.skipped = skipped  # lines of the page before the first that is converted
-        self.origins: list[int] = []  # the page's line, for each line after expansion
-        self.found: dict[int, Include] = {}
 
-    def run(self, lines: list[str]) -> list[str]:
-        expanded: list[str] = []
-        for number, line in enumerate(lines, self.skipped + 1):
+def _includes(site: Markdown, text: str) -> dict[int, Include]:
+    """Return what each line of a page that is an include shows, by its number."""
+    found = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if "8<-" in line:
             try:
-                new = self._expanded(number, line) if "8<-" in line else [line]
+                include = _include(site, line)
             except (SnippetMissingError, OSError, ValueError) as error:
                 raise Misread(number, f"{line.strip()}: {error}") from None
-            self.origins += [number] * len(new)
-            expanded += new
-        return expanded
+            if include:
+                found[number] = include
+    return found
 
-    def _expanded(self, number: int, line: str) -> list[str]:
-        """Return what the site makes of a line, and note what it includes."""
-        self.seen: set[str] = set()
-        self.first = 0
-        expanded = self.parse_snippets([line])
-        match = INCLUDE.fullmatch(line)
+
+def _include(site: Markdown, line: str) -> Include | None:
+    """Return what the site makes of a line; None where it leaves it as it is."""
+    snippets, match = site.preprocessors["snippet"], INCLUDE.fullmatch(line)
+    snippets.seen = set()
+    expanded = snippets.parse_snippets([line])
+    if not match:
         if expanded == [line]:
-            return expanded
-        if not match:
-            raise ValueError(FORM)
-        if not "".join(expanded).strip():
-            raise ValueError("the include is empty")
-        if any(map(CLOSING.match, expanded)):
-            raise ValueError("a fence stands in the file, and would end the one around it")
-        file = Path(self.get_snippet_path(match["file"]))
-        self.found[number] = Include(file, expanded, self._numbers(file, expanded))
-        return expanded
-
-    def extract_section(self, section: str, lines: list[str]) -> list[str]:
-        marks = [
-            (number, match["type"].lower())
-            for number, line in enumerate(lines, 1)
-            if (match := self.RE_SNIPPET_SECTION.match(line)) and match["name"] == section
-        ]
-        if [kind for _, kind in marks] != ["start", "end"]:
-            found = ", ".join(kind for _, kind in marks) or "neither"
-            raise ValueError(
-                f"wanted one start and one end of {section} in the file; found {found}"
-            )
-        self.first = marks[0][0]
-        return super().extract_section(section, lines)
-
-    def _numbers(self, file: Path, expanded: list[str]) -> list[int]:
-        """Return, for each expanded line, its number in `file`."""
-        lines, at, numbers = file.read_text(encoding="utf-8").split("\n"), self.first, []
-        for line in expanded:
-            while at < len(lines) and lines[at].strip() != line.strip():
-                at += 1
-            if at == len(lines):
-                raise ValueError("the file includes another file; include that one by itself")
-            at += 1
-            numbers.append(at)
-        return numbers
+            return None
+        raise ValueError(FORM)
+    if expanded == [line]:
+        raise ValueError(f"{FORM}; the site expands none in a block quote")
+    file = Path(snippets.get_snippet_path(match["file"]))
+    lines = file.read_text(encoding="utf-8").split("\n")
+    find = snippets.RE_SNIPPET_SECTION.match
+    marks = {at: mark for at, text in enumerate(lines, 1) if (mark := find(text))}
+    first, last = 0, len(lines) + 1
+    if section := match["section"]:
+        ends = {at: mark["type"] for at, mark in marks.items() if mark["name"] == section}
+        if list(ends.values()) != ["start", "end"]:
+            what = f"wanted one start and one end of {section} in the file; found"
+            raise ValueError(f"{what} {', '.join(ends.values())}")
+        first, last = ends
+    numbers = [at for at in range(first + 1, last) if at not in marks]
+    visible = [at for at, text in enumerate(expanded) if text.strip()]
+    if not visible:
+        raise ValueError("the include is empty")
+    if any(map(CLOSING.match, expanded)):
+        raise ValueError("a fence stands in the file, and would end the one around it")
+    if [lines[at - 1].strip() for at in numbers] != [text.strip() for text in expanded]:
+        raise ValueError("the file includes another file; include that one by itself")
+    drawn = site.preprocessors["normalize_whitespace"].run(expanded)
+    kept = slice(visible[0], visible[-1] + 1)
+    return Include(file, drawn[kept], numbers[kept])
 
 
 class _Finder(SuperFencesBlockPreprocessor):
     """The site's finder of fences, watched: it notes each fence, and refuses what it passed over."""
 
-    def __init__(self, site: SuperFencesBlockPreprocessor, includes: _Includes):
-        super().__init__(site.md)
-        self.config, self.extension = site.config, site.extension
+    def __init__(self, site: Markdown, includes: dict[int, Include], skipped: int):
+        super().__init__(site)
+        watched = site.preprocessors["fenced_code_block"]
+        self.config, self.extension = watched.config, watched.extension
+        self.extension.superfences = [
+            {"test": lambda _: True, "validator": self._accept, "formatter": self._note}
+        ]
         self.includes = includes
+        self.skipped = skipped  # lines of the page before the first that is converted
         self.found: list[Fence] = []
-        self.opened: Fence | None = None
-        self.sources: set[int] = set()  # lines of the includes inside it; 0 for other code
+        self.line = self.opened = 0  # where it looks on the page, and where the last fence opened
 
     def search_nested(self, lines: list[str]) -> list[str]:
-        self.lines, self.at, self.opened = lines, 0, None
         try:
-            super().search_nested(self._watched())
+            super().search_nested(self._watched(lines))
         except (ValueError, SuperFencesException) as error:
             raise Misread(self.line, str(error)) from None
-        return self._rebuilt()
-
-    @property
-    def line(self) -> int:
-        """The line of the page that superfences looks at."""
-        return self.includes.origins[min(self.at, len(self.includes.origins) - 1)]
-
-    def reassemble(self, lines) -> None:
-        """Leave it to `_rebuilt`, which goes through the lines once."""
-
-    def _rebuilt(self) -> list[str]:
-        """Return the lines, each fence replaced by its mark."""
-        rebuilt, at = [], 0
+        rebuilt, at = [], 0  # once through the lines, each fence replaced by its mark
         for mark, start, end in self.stack:
-            rebuilt += [*self.lines[at:start], mark]
+            rebuilt += [*lines[at:start], mark]
             at = end
-        return rebuilt + self.lines[at:]
+        return rebuilt + lines[at:]
 
-    def _watched(self) -> Iterator[str]:
+    def reassemble(self, lines: Iterator[str]) -> None:
+        """Leave it to `search_nested`, which has a list of them."""
+
+    def _watched(self, lines: list[str]) -> Iterator[str]:
         """Give superfences line by line, and look at what it made of each."""
-        for at, line in enumerate(self.lines):
-            self.at = at
-            start = None if self.opened else self._start(line)
-            yield line
-            if self.fence is None:
-                self._check_outside(line, start)
-            elif start:
-                self.opened, opened_at, self.sources = start, at, set()
-            else:
-                assert self.opened, "superfences is inside the fence that _start found"
-                self._check_inside(line, self.opened)
-        if self.opened:
-            self.at = opened_at
-            raise ValueError(f"unclosed fence; no closing {self.opened.marks} was found")
+        first = self.skipped + 1
+        for self.line, self.text in enumerate(lines, first):
+            before, count = self.fence, len(self.found)
+            yield self.text
+            if self.fence and not before:
+                self.opened = self.line
+            elif self.fence:
+                self._check_inside()
+            elif not before:
+                self._check_outside()
+            elif len(self.found) == count:
+                what = "this line is indented less than its fence, which opened on line"
+                raise ValueError(f"{what} {self.opened}")
+        if self.fence:
+            self.line = self.opened
+            raise ValueError(f"unclosed fence; no closing {self.fence} was found")
 
-    def _start(self, line: str) -> Fence | None:
-        """Return the fence that `line` opens, None where it opens none."""
-        prefix = line[: len(line) - len(line.lstrip("> "))]
-        match = RE_NESTED_FENCE_START.match(line, len(prefix))
-        return match and Fence(self.line, 0, prefix, match["fence"], *read_info(match))
-
-    def _check_outside(self, line: str, start: Fence | None) -> None:
-        """Raise where a fence broke off, and where prose holds what looks like code."""
-        if self.opened:
-            what = "this line is indented less than its fence, which opened on line"
-            raise ValueError(f"{what} {self.opened.line}")
-        if start:
-            raise ValueError(f"the site does not take `{line.strip()}` for a fence")
-        if MISPLACED.search(line) and MISPLACED.search(_without_code_spans(line)):
+    def _check_outside(self) -> None:
+        """Raise where prose holds what looks like code."""
+        if opening := OPENING.match(self.text):
+            what = f"cannot read the info string `{opening['info'].strip()}`"
+            raise ValueError(f'{what}; wanted `language key="value" …`')
+        if MISPLACED.search(self.text) and MISPLACED.search(CODE_SPAN.sub("", self.text)):
             raise ValueError("a fence opens on a line of its own; here it is drawn as text")
-        included = self.line in self.includes.found
-        if included or ("8<-" in line and "8<-" in _without_code_spans(line)):
+        if self.line in self.includes:
             raise ValueError(f"{FORM}; found one in the text")
 
-    def _check_inside(self, line: str, fence: Fence) -> None:
-        """Raise where a line of code is an include out of place, or almost ends its fence."""
-        close = CLOSING.match(line)
-        if close and close["marks"].startswith(fence.marks):
+    def _check_inside(self) -> None:
+        """Raise where a line of code almost ends its fence."""
+        close = CLOSING.match(self.text)
+        if close and close["marks"].startswith(self.fence):
             raise ValueError(
-                f"found {line.strip()} inside the fence that {fence.marks} opened on line "
-                f"{fence.line}; close with the same marks and indent, or open with a longer fence"
+                f"found {self.text.strip()} inside the fence that {self.fence} opened on line "
+                f"{self.opened}; close with the same marks and indent, or open with a longer fence"
             )
-        if line.strip(" >"):
-            self.sources.add(self.line if self.line in self.includes.found else 0)
-        include = max(self.sources, default=0)
-        if include and (len(self.sources) > 1 or fence.language not in RUNS):
-            self.at = self.includes.origins.index(include)
-            raise ValueError(f"{FORM}; found one in other code")
-        if fence.language in RUNS and INCLUDE.fullmatch(line.lstrip(" >")):
-            raise ValueError(f"{FORM}; the site expands none in a block quote")
 
-    def process_nested_block(self, ws: str, content: str, start: int, end: int) -> None:
-        """Note the fence that `content` closes, and leave its mark in place of what it draws."""
-        fence = self.opened
-        assert fence, "superfences closes what it opened"
-        fence.end = self.line
-        fence.text = self.rebuild_block(self.code) + "\n" if self.code else ""
-        tag = "figure" if fence.language in ("output", "attention") else "div"
-        # As deep as what the site draws, since markup that is left open may reach into it.
+    def _accept(self, language: str | None, inputs: dict[str, str], options, attrs, md) -> bool:
+        """Take what superfences read of an info string, if the book allows it."""
+        # It reads a flag as a key whose value is its own name.
+        options |= {key: "" if value == key else value for key, value in inputs.items()}
+        try:
+            check_language(language or "")
+            check_options(language or "", options)
+        except ValueError as error:
+            raise SuperFencesException(str(error)) from None
+        if self.classes:
+            raise SuperFencesException(f"cannot read `.{self.classes[0]}` in `{self.text.strip()}`")
+        for key in options:
+            if len(re.findall(rf"\s{key}=[\"']", self.text)) > 1:
+                raise SuperFencesException(f"option `{key}` is given twice")
+        return True
+
+    def _note(self, *, src: str, language: str | None, options: dict[str, str], **_: object) -> str:
+        """Note the fence that ends here; return the mark that stands for what it draws."""
+        fence = Fence(self.opened, self.line, self.ws, self.fence, language or "", options)
+        fence.text = src + "\n" if self.code else ""
+        included = [line for line in range(self.opened, self.line) if line in self.includes]
+        if included:
+            if fence.language not in RUNS or "\n" in src.strip():
+                self.line = included[-1]
+                raise SuperFencesException(f"{FORM}; found one in other code")
+            fence.include = self.includes[included[0]]
+            fence.text = "".join(line[fence.indent :] + "\n" for line in fence.include.lines)
         mark = f'{MARK}="{len(self.found)}"'
-        html = f"<{tag} {mark}><pre><samp {mark}>.</samp></pre></{tag}>"
-        self.formatter = lambda **_: html
-        super().process_nested_block(ws, content, start, end)
         self.found.append(fence)
-        self.opened = None
+        # As deep as what the site draws, since markup that is left open may reach into it.
+        tag = "figure" if fence.language in OUTPUTS else "div"
+        return f"<{tag} {mark}><pre><samp {mark}>.</samp></pre></{tag}>"
 
 
-def _without_code_spans(line: str) -> str:
-    """Return a line of prose without its code spans: from a run of backticks to the next as long."""
-    parts = re.split("(`+)", line)  # a run of backticks at each odd index
-    last = {run: index for index, run in enumerate(parts) if index % 2}
-    kept, at = [], 0
-    while at < len(parts):
-        if last.get(parts[at], at) > at:
-            at = parts.index(parts[at], at + 1)
-        else:
-            kept.append(parts[at])
-        at += 1
-    return "".join(kept)
-
-
-def _check_drawn(html: str, fences: list[Fence], text: str) -> None:
+def _check_marks(html: str, fences: list[Fence], text: str) -> None:
     """Raise unless `html` shows the marks of `fences` in order, and nothing that looks like them.
 
     Fills in which fences are solutions.
@@ -354,9 +309,6 @@ def _check_made_by_a_fence(element: Element, fences: list[Fence], text: str) -> 
         found, what = re.escape(python), f"`{python}` is drawn as Python, and no fence made it"
     else:
         return
-    lines = text.split("\n")
-    for fence in fences:
-        lines[fence.line - 1 : fence.end] = [""] * (fence.end - fence.line + 1)
-    prose = "\n".join(lines)
+    prose = "\n".join(without(fences, text))
     place = re.search(found, prose, re.IGNORECASE)
     raise Misread(prose.count("\n", 0, place.start()) + 1 if place else 1, what)

@@ -11,11 +11,13 @@ is written with the digits that the fence shows, compared like any output, and f
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
-from literate.page import Block, Fence, Page
+from literate.fence import Fence
+from literate.markup import Misread
 from literate.site.explorable import EMBEDDED, PROJECTED, shown
 
 SETS = ("choices", "heads")
@@ -25,49 +27,57 @@ ALLOWED = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.Constant),
     *(ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load),
 )
+# What a figure is for a run: a program that prints the values of its expressions as JSON.
+BEGIN = "print(__import__('json').dumps(["
+END = "], default=lambda one: one.tolist() if hasattr(one, 'tolist') else str(type(one))))"
 Named = tuple[yaml.ScalarNode, str, str, yaml.Node]  # key, matrix, expression or "", value
+Rows = list[list[float]]
 
 
-def figures(page: Page) -> list[Block]:
-    """Return a block for each `attention` fence that `page` computes, which prints its right body.
+def program(fence: Fence) -> str:
+    """Return the code that prints, as JSON, each value that the figure in `fence` names; "" for none.
 
-    Raises:
-        PageError: a matrix is neither named nor by hand, or its expression is none, at its line.
+    Raises Misread where a matrix is neither named nor by hand, or its expression is none.
     """
-    found = [_figure(page, fence) for fence in page.fences if fence.language == "attention"]
-    return [block for block in found if block]
-
-
-def _figure(page: Page, fence: Fence) -> Block | None:
-    root = _root(fence.text)
-    named = list(_named(root))
-    by_hand = _by_hand(root)
+    named, by_hand = _named(fence.text), _by_hand(fence.text)
     code = [""] * fence.text.count("\n")
     for key, name, expression, _ in named:
-        line = key.start_mark.line
+        at = key.start_mark.line
         if bool(expression) == (name in by_hand):
             what = f"{name} names no expression; wanted `{name} = …:`, or `by_hand: {name}`"
             if expression:
                 what = f"{name} is by hand, and names {expression}"
-            raise page.error(fence.line + 1 + line, what)
+            raise Misread(fence.line + 1 + at, what)
         if expression:
-            code[line] += f"({_checked(page, fence.line + 1 + line, expression)}), "
+            _check(expression, fence.line + 1 + at)
+            code[at] += f"({expression}), "
     if not any(code):
-        return None
-    code[0] = f"print(__import__({__name__!r}, fromlist='*').filled({fence.text!r}, [" + code[0]
-    code[-1] += "]), end='')"
-    return Block(fence, "\n".join(code) + "\n", fence, start=fence.line + 1)
+        return ""
+    code[0] = BEGIN + code[0]
+    code[-1] += END
+    return "\n".join(code) + "\n"
 
 
-def _checked(page: Page, line: int, expression: str) -> str:
+def _check(expression: str, line: int) -> None:
     try:
         for node in ast.walk(ast.parse(expression, mode="eval")):
             if not isinstance(node, ALLOWED):
                 what = f"wanted names, indices and arithmetic in `{expression}`"
-                raise page.error(line, f"{what}; found a {type(node).__name__}")
+                raise Misread(line, f"{what}; found a {type(node).__name__}")
     except SyntaxError as error:
-        raise page.error(line, f"`{expression}` is no expression: {error.msg}") from None
-    return expression
+        raise Misread(line, f"`{expression}` is no expression: {error.msg}") from None
+
+
+def _pairs(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    return node.value if isinstance(node, yaml.MappingNode) else []
+
+
+def _items(node: yaml.Node) -> list[yaml.Node]:
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _cells(node: yaml.Node) -> list[yaml.ScalarNode]:
+    return [cell for row in _items(node) for cell in _items(row)]
 
 
 def _root(body: str) -> yaml.Node | None:
@@ -77,70 +87,61 @@ def _root(body: str) -> yaml.Node | None:
         return None
 
 
-def _by_hand(root: yaml.Node | None) -> list[str]:
-    pairs = root.value if isinstance(root, yaml.MappingNode) else []
-    return next((str(v.value).split() for k, v in pairs if k.value == "by_hand"), [])
+def _by_hand(body: str) -> list[str]:
+    return next((str(v.value).split() for k, v in _pairs(_root(body)) if k.value == "by_hand"), [])
 
 
-def _named(node: yaml.Node | None) -> Iterator[Named]:
-    """Yield each matrix below `node`, in the order of the text."""
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
-        name, _, expression = str(key.value).partition(" = ")
-        if name in MATRICES:
-            yield key, name, expression.strip(), value
-        elif name in SETS and isinstance(value, yaml.SequenceNode):
-            for item in value.value:
-                yield from _named(item)
+def _named(body: str) -> list[Named]:
+    """Return each matrix of `body`, in the order of the text."""
+
+    def below(node: yaml.Node | None) -> Iterator[Named]:
+        for key, value in _pairs(node):
+            name, _, expression = str(key.value).partition(" = ")
+            if name in MATRICES:
+                yield key, name, expression.strip(), value
+            elif name in SETS:
+                for item in _items(value):
+                    yield from below(item)
+
+    return list(below(_root(body)))
 
 
 def computed_cells(body: str) -> list[yaml.ScalarNode]:
     """Return the numbers of `body` that a page computes, in order, with their places in it."""
-    matrices = [node for _, _, expression, node in _named(_root(body)) if expression]
-    return [cell for node in matrices for row in _items(node) for cell in _items(row)]
+    return [cell for _, _, expression, node in _named(body) if expression for cell in _cells(node)]
 
 
-def filled(body: str, values: Sequence) -> str:
+def fill(body: str, values: list) -> str:
     """Return `body` with the numbers of its named matrices replaced by `values`, one for each.
 
-    Each number keeps the decimal places it has; a matrix of another shape is written anew.
-
-    Raises:
-        ValueError: a value is not a matrix.
+    Each number keeps the decimal places it has; a matrix of another shape is written anew. Raises
+    ValueError where a value is not a matrix.
     """
-    named = [matrix for matrix in _named(_root(body)) if matrix[2]]
+    named = [matrix for matrix in _named(body) if matrix[2]]
     for (key, name, _, node), value in reversed(list(zip(named, values, strict=True))):
         rows = _rows(name, value)
-        cells = [cell for row in _items(node) for cell in _items(row)]
         if [len(_items(row)) for row in _items(node)] == [len(row) for row in rows]:
             numbers = [number for row in rows for number in row]
-            for cell, number in reversed(list(zip(cells, numbers, strict=True))):
+            for cell, number in reversed(list(zip(_cells(node), numbers, strict=True))):
                 written = _written(number, cell.value)
                 body = body[: cell.start_mark.index] + written + body[cell.end_mark.index :]
         else:
             start = "\n" + " " * (key.start_mark.column + 2) + "- "
-            places = _places(number for row in rows for number in row)
-            text = (", ".join(shown(number, places) for number in row) for row in rows)
+            places = _places(rows)
+            new = "".join(f"{start}[{', '.join(shown(n, places) for n in row)}]" for row in rows)
             last = _items(node)[-1] if _items(node) and not node.flow_style else node
-            new = "".join(f"{start}[{row}]" for row in text)
             body = body[: key.end_mark.index] + ":" + new + body[last.end_mark.index :]
     return body
 
 
-def _items(node: yaml.Node) -> list[yaml.Node]:
-    return node.value if isinstance(node, yaml.SequenceNode) else []
-
-
-def _rows(name: str, value) -> list[list[float]]:
-    rows = value.tolist() if hasattr(value, "tolist") else value
-    cells = [cell for row in rows for cell in row] if _nested(rows) else []
-    if not cells or not all(isinstance(cell, int | float) for cell in cells):
-        came = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"{name} wants a matrix, got {came}")
-    return rows
-
-
-def _nested(rows) -> bool:
-    return isinstance(rows, list | tuple) and all(isinstance(row, list | tuple) for row in rows)
+def _rows(name: str, value: Any) -> Rows:
+    shape: tuple[int, ...] = ()
+    inner = value
+    while isinstance(inner, list) and inner:
+        shape, inner = (*shape, len(inner)), inner[0]
+    if len(shape) == 2 and isinstance(inner, int | float):
+        return value
+    raise ValueError(f"{name} wants a matrix, got {f'shape {shape}' if shape else value}")
 
 
 def _written(number: float, like: str) -> str:
@@ -148,7 +149,7 @@ def _written(number: float, like: str) -> str:
     return shown(number, len(like.partition(".")[2]) or (0 if number % 1 == 0 else MOST_PLACES))
 
 
-def _places(numbers) -> int:
-    """Return the fewest decimal places, at least one, that show `numbers` to six places."""
-    exact = [f"{number:.{MOST_PLACES}f}".rstrip("0") for number in numbers]
+def _places(rows: Rows) -> int:
+    """Return the fewest decimal places, at least one, that show all numbers to six places."""
+    exact = [f"{number:.{MOST_PLACES}f}".rstrip("0") for row in rows for number in row]
     return max(1, *(len(text.partition(".")[2]) for text in exact))

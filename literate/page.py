@@ -10,20 +10,20 @@ from __future__ import annotations
 import ast
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import yaml
 
-from literate import markup
+from literate import markup, matrices
 from literate.fence import RUNS, Fence
+from literate.markup import Misread
 
 # What MkDocs takes for a page; the book wants the last.
 SUFFIXES = (".markdown", ".mdown", ".mkdn", ".mkd", ".md")
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
-MARKS = re.compile(r"[> ]*(?:`{3,}|~{3,})")
 UNSHOWN = re.compile("[\x00\x02\x03]")  # what a browser, or Python-Markdown, drops
 
 
@@ -31,7 +31,7 @@ class PageError(Exception):
     """A page that cannot be read as a program; says where, what came and what was wanted."""
 
     def __init__(self, path: str | Path, line: int, message: str):
-        super().__init__(f"{shown(path)}:{line}: {message}")
+        super().__init__(f"{name_of(path)}:{line}: {message}")
         self.path, self.line, self.message = Path(path), line, message
 
 
@@ -46,8 +46,6 @@ class Block:
     fence: Fence
     code: str
     output: Fence | None = None
-    included: Path | None = None
-    included_lines: list[int] = field(default_factory=list)
     start: int = 0
 
     @property
@@ -57,6 +55,10 @@ class Block:
     @property
     def solution(self) -> bool:
         return self.fence.solution
+
+    @property
+    def included(self) -> Path | None:
+        return self.fence.include.file if self.fence.include else None
 
     @property
     def raises(self) -> str | None:
@@ -80,32 +82,48 @@ class Page:
     root: Path
     text: str
     fences: list[Fence]
-    blocks: list[Block] = field(default_factory=list)
-    source: str = ""
+    blocks: list[Block]
 
     @property
     def name(self) -> str:
-        return shown(self.path, self.root)
+        return name_of(self.path, self.root)
+
+    @cached_property
+    def source(self) -> str:
+        lines = [""] * (len(self.lines) - 1)
+        for block in self.blocks:
+            code = block.code.split("\n")[:-1]
+            lines[block.start - 1 : block.start - 1 + len(code)] = code
+        return "\n".join(lines) + "\n"
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
 
     @cached_property
     def steps(self) -> list[Block]:
         """What a run goes through: the blocks, and each figure that they compute, as a block."""
-        from literate.matrices import figures
-
-        return sorted([*self.blocks, *figures(self)], key=lambda block: block.line)
+        figures = [fence for fence in self.fences if fence.language == "attention"]
+        try:
+            programs = [(fence, matrices.program(fence)) for fence in figures]
+        except Misread as error:
+            raise self.error(error.line, str(error)) from None
+        blocks = [Block(fence, code, fence, fence.line + 1) for fence, code in programs if code]
+        return sorted([*self.blocks, *blocks], key=lambda block: block.line)
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""
         for block in self.blocks:
-            if block.included and block.start <= line < block.start + len(block.included_lines):
-                return block.included, block.included_lines[line - block.start]
+            include, at = block.fence.include, line - block.start
+            if include and 0 <= at < len(include.numbers):
+                return include.file, include.numbers[at]
         return self.path, line
 
     def error(self, line: int, message: str) -> PageError:
         return PageError(self.path, line, message)
 
 
-def shown(path: str | Path, root: Path | None = None) -> str:
+def name_of(path: str | Path, root: Path | None = None) -> str:
     """Return `path` as people write it: relative to the root, or to where they stand."""
     path = Path(path)
     for base in filter(None, (root, Path.cwd())):
@@ -154,118 +172,90 @@ def read(path: str | Path) -> Page:
     Raises PageError for anything the book does not allow; the message names the line.
     """
     path = Path(path).resolve()
-    if path.suffix != ".md":
-        raise PageError(path, 1, f"the name of a page ends in .md; found {path.name}")
-    text = _decoded(path)
     root = root_of(path)
     try:
-        body = _without_front_matter(text)
-        found = markup.read(body, root)
-    except markup.Misread as error:
+        if path.suffix != ".md":
+            raise Misread(1, f"the name of a page ends in .md; found {path.name}")
+        text = _decode(path.read_bytes())
+        fences = markup.read(without_front_matter(text), root)
+        return Page(path, root, text, fences, _blocks(fences, text.split("\n")))
+    except Misread as error:
         raise PageError(path, error.line, str(error)) from None
-    page = Page(path, root, text, found.fences)
-    _pair(page, found.includes)
-    _lay_out(page)
-    return page
 
 
-def _decoded(path: Path) -> str:
+def _decode(raw: bytes) -> str:
     """Return the text of a page as Python-Markdown sees it: tabs expanded, blank lines empty."""
-    raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the page as UTF-8"
-        raise PageError(path, line, what) from None
+        raise Misread(line, what) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
     text = re.sub(r"(?<=\n) +\n", "\n", text)
     if control := UNSHOWN.search(text):
         what = f"the control character U+{ord(control[0]):04X}, which the site would not show"
-        raise PageError(path, text.count("\n", 0, control.start()) + 1, what)
+        raise Misread(text.count("\n", 0, control.start()) + 1, what)
     return text if text.endswith("\n") else text + "\n"
 
 
-def _without_front_matter(text: str) -> str:
+def without_front_matter(text: str) -> str:
     """Return `text` with blank lines for what the site takes for metadata, as MkDocs decides it.
 
     A page may open with a rule: between two of them, only what YAML reads as a mapping is metadata.
     """
     front = FRONT_MATTER.match(text)
-    if not front:
-        if METADATA.match(text):
-            first = text.partition("\n")[0].strip()
-            what = f"the site would not show the first line, `{first}`, but take it for metadata"
-            raise markup.Misread(1, f"{what}; begin with a heading")
-        return text
+    if not front and METADATA.match(text):
+        first = text.partition("\n")[0].strip()
+        what = f"the site would not show the first line, `{first}`, but take it for metadata"
+        raise Misread(1, f"{what}; begin with a heading")
     try:
-        data = yaml.safe_load(front["data"])
+        data = yaml.safe_load(front["data"]) if front else None
     except yaml.YAMLError:
-        return text
-    if not isinstance(data, dict):
+        data = None
+    if not front or not isinstance(data, dict):
         return text
     for number, line in enumerate(front["data"].split("\n"), 2):
-        if MARKS.match(line):
-            raise markup.Misread(number, "code in front matter; show it and run it, or delete it")
+        if markup.OPENING.match(line):
+            raise Misread(number, "code in front matter; show it and run it, or delete it")
     return "\n" * front[0].count("\n") + text[front.end() :]
 
 
-def _pair(page: Page, includes: dict[int, markup.Include]) -> None:
-    """Turn fences into blocks, each with what it includes and the output that follows it."""
-    lines = page.text.split("\n")
-    previous = None
-    for fence in page.fences:
+def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
+    """Turn fences into blocks, each with the output that follows it."""
+    blocks: list[Block] = []
+    previous, end = None, len(lines)
+    for fence in fences:
         if fence.language in RUNS:
-            page.blocks.append(_block(fence, includes))
+            blocks.append(Block(fence, fence.text, start=end if fence.include else fence.line + 1))
+            end += len(fence.include.lines) if fence.include else 0
         elif fence.language == "output":
-            _attach(page, fence, previous, lines)
+            _check_place(fence, previous, lines)
+            blocks[-1].output = fence
+            _check_raises(blocks[-1])
         previous = fence
+    return blocks
 
 
-def _block(fence: Fence, includes: dict[int, markup.Include]) -> Block:
-    """Return the block of a `python` fence."""
-    include = next((includes[n] for n in range(fence.line, fence.end) if n in includes), None)
-    if not include:
-        return Block(fence, fence.text)
-    code = fence.text.strip("\n") + "\n"
-    skipped = next(i for i, line in enumerate(include.lines) if line.strip())
-    numbers = include.numbers[skipped : skipped + code.count("\n")]
-    return Block(fence, code, None, include.file, numbers)
-
-
-def _lay_out(page: Page) -> None:
-    """Set the page's `source`, and where in it each block starts."""
-    lines = [""] * page.text.count("\n")
-    for block in page.blocks:
-        code = block.code.split("\n")[:-1]
-        block.start = len(lines) + 1 if block.included else block.line + 1
-        lines[block.start - 1 : block.start - 1 + len(code)] = code
-    page.source = "\n".join(lines) + "\n"
-
-
-def _attach(page: Page, fence: Fence, previous: Fence | None, lines: list[str]) -> None:
-    """Give `fence`, an output, to the block that stands right before it."""
+def _check_place(fence: Fence, previous: Fence | None, lines: list[str]) -> None:
+    """Raise Misread unless `fence`, an output, stands right after a block that has none."""
     if previous is None or previous.language not in (*RUNS, "output"):
-        raise page.error(
-            fence.line, "output without a block; wanted a `python` fence right before it"
-        )
+        raise Misread(fence.line, "output without a block; wanted a `python` fence right before it")
+    at = f"on line {previous.line}"
     if any(line.strip(" >") for line in lines[previous.end : fence.line - 1]):
-        what = (
-            f"output without a block; text stands between it and the fence on line {previous.line}"
-        )
-        raise page.error(fence.line, what)
+        what = f"output without a block; text stands between it and the fence {at}"
+        raise Misread(fence.line, what)
     if previous.language == "output":
-        raise page.error(
-            fence.line, f"two outputs for one block; the first is on line {previous.line}"
-        )
+        raise Misread(fence.line, f"two outputs for one block; the first is {at}")
     if previous.prefix != fence.prefix:
-        what = f"output is indented by {fence.indent}, its block on line {previous.line} by {previous.indent}"
-        raise page.error(fence.line, what)
-    block = page.blocks[-1]
-    block.output = fence
-    if block.raises:
-        try:
-            ast.parse(block.code)
-        except SyntaxError as error:
-            what = f"this block is no program, and cannot raise {block.raises}: {error.msg}"
-            raise page.error(block.line, what) from None
+        what = f"output is indented by {fence.indent}, its block {at} by {previous.indent}"
+        raise Misread(fence.line, what)
+
+
+def _check_raises(block: Block) -> None:
+    """Raise Misread where a block must end in an exception, and cannot begin."""
+    try:
+        ast.parse(block.code if block.raises else "")
+    except SyntaxError as error:
+        what = f"this block is no program, and cannot raise {block.raises}: {error.msg}"
+        raise Misread(block.line, what) from None

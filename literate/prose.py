@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from literate.fence import OUTPUTS, without
 from literate.numerals import Numbers, numerals, results
-from literate.page import Page, read, shown
+from literate.page import Page, name_of, read
 
 DIGITS = 3  # significant digits from which on a number is held
 LARGEST = (65504.0, 2.0**128 * (1 - 2.0**-24))  # of float16 and of float32
@@ -51,7 +52,7 @@ ENDS = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n\s*\||(?<=[.?!])\s+(?=[A-Z*`
 
 def stale(page: Page) -> list[str]:
     """Return a line for each number in the prose of `page` that nothing holds, at `page.md:line`."""
-    found = _unheld(_prose(page), _of_page(page), page.path.parent)
+    found = _complaints(_prose(page), _of_page(page), page.path.parent)
     return [f"{page.name}:{line}: {what}" for line, what in found]
 
 
@@ -59,21 +60,21 @@ def stale_in_notebook(path: Path) -> list[str]:
     """Return the same for the Markdown cells of a lab, held by its code and its stored outputs."""
     known = _of_notebook(path)
     return [
-        f"{shown(path)}: cell {number}, line {line}: {what}"
+        f"{name_of(path)}: cell {number}, line {line}: {what}"
         for number, cell in enumerate(_cells(path), 1)
         if cell["cell_type"] == "markdown"
-        for line, what in _unheld("".join(cell["source"]), known, path.parent)
+        for line, what in _complaints("".join(cell["source"]), known, path.parent)
     ]
 
 
 def quotes(page: Page) -> bool:
     """Say whether there is a number to hold in the prose of `page`."""
-    return any(one.significant >= DIGITS for one in numerals(_masked(_prose(page))))
+    return any(one.significant >= DIGITS for one in numerals(_mask(_prose(page))))
 
 
-def _unheld(text: str, known: Numbers, folder: Path) -> Iterator[tuple[int, str]]:
+def _complaints(text: str, known: Numbers, folder: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, complaint) for each number of `text` that is neither known nor reckoned out."""
-    prose = _masked(text)
+    prose = _mask(text)
     ends = [match.start() for match in ENDS.finditer(prose)]
     line = 1
     for start, end in zip([0, *ends], [*ends, len(prose)], strict=True):
@@ -84,26 +85,23 @@ def _unheld(text: str, known: Numbers, folder: Path) -> Iterator[tuple[int, str]
             links = (folder / link["file"] for link in LINK.finditer(text, start, end))
             sources = chain((known, reckoned), map(_linked, links))
             if not any(source.hold(one) for source in sources):
-                what = (
-                    "stands in no output or code of this page, nor of one that its sentence links"
-                )
-                at = line + sentence.count("\n", 0, one.start)
-                yield at, f"{one.text} {what}; nearest: {known.near(one.value)}"
+                what = f"{one.text} stands in no output or code of this page, nor of one that its"
+                near = f"sentence links; nearest: {known.near(one.value)}"
+                yield line + sentence.count("\n", 0, one.start), f"{what} {near}"
         line += sentence.count("\n")
 
 
 def _prose(page: Page) -> str:
     """Return the text of `page` without its fences, but for their captions."""
-    lines = page.text.split("\n")
+    lines = without(page.fences, page.text)
     for fence in page.fences:
-        lines[fence.line - 1 : fence.end] = [""] * (fence.end - fence.line + 1)
         lines[fence.line - 1] = fence.options.get("caption", "")
         if fence.language == "attention" and (caption := CAPTION.search(fence.text)):
             lines[fence.line + fence.text.count("\n", 0, caption.start())] = caption[0]
     return "\n".join(lines)
 
 
-def _masked(text: str) -> str:
+def _mask(text: str) -> str:
     """Return `text` with blanks for what is no prose, each line and column where it was."""
     lines, apart = [], 0
     for line in text.split("\n"):
@@ -122,10 +120,8 @@ def _of_page(page: Page) -> Numbers:
     texts = [block.code for block in page.blocks]
     for fence in page.fences:
         texts += [option for name, option in fence.options.items() if name != "caption"]
-        if fence.language in ("output", "attention"):
-            texts.append(
-                CAPTION.sub("", fence.text) if fence.language == "attention" else fence.text
-            )
+        if fence.language in OUTPUTS:
+            texts.append(CAPTION.sub("", fence.text))
     return Numbers(texts)
 
 

@@ -1,5 +1,6 @@
 """The pytest face: each block of each page is a test named `docs/page.md::line 57`."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ class PageFile(pytest.File):
             steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None
+        self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
         self.run: runner.Run | None = None
         self.compared: dict[str, int] = {}  # item that passed → outputs that it compared
         items: list[Held] = [
@@ -67,96 +69,90 @@ class PageFile(pytest.File):
         return items
 
     def setup(self) -> None:
-        self.run = self.new_run()
-
-    def new_run(self, solutions: bool = True) -> runner.Run:
-        """Return a Run of the page, in this process where a debugger may be wanted."""
-        return runner.Run(self.page, solutions, here=self.config.getoption("usepdb"))
+        self.run = runner.Run(self.page, here=self.here)
 
     def teardown(self) -> None:
         if self.run:
             self.run.close()
         # What ran in this process may owe something to the page before it.
-        if self.compared.keys() == self.names and not self.config.getoption("usepdb"):
+        if self.compared.keys() == self.names and not self.here:
             record.write(self.page, sum(self.compared.values()))
 
 
+class Failed(Exception):
+    """The page does not hold; the message is the whole report."""
+
+
 class Held(pytest.Item):
-    """An item whose failure is a report about the page, not a traceback through this file."""
+    """What must hold of a page; a failure is a report about it, not a traceback through this file."""
 
     parent: PageFile
+    block: Block | None = None
 
-    def check(self) -> None:
-        """Raise BlockFailure unless what the item says of the page holds."""
+    def check(self) -> int:
+        """Return how many outputs were compared; raise Failed unless the page holds."""
         raise NotImplementedError
 
     def runtest(self) -> None:
         try:
-            self.parent.compared[self.name] = 0
-            self.check()
-        except BlockFailure:
-            self.parent.compared.pop(self.name)
+            self.parent.compared[self.name] = 0  # and it stays so, where it is skipped
+            self.parent.compared[self.name] = self.check()
+        except Failed:
+            del self.parent.compared[self.name]
             record.remove(self.parent.page)
             raise
 
     def repr_failure(self, excinfo, style=None):
-        if isinstance(excinfo.value, BlockFailure):
+        if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def hold(self, run: runner.Run, block: Block) -> str:
-        """Run `block` and raise BlockFailure unless it does what the page says.
-
-        Returns why its output, which differs, may do so on this platform; "" where it agrees.
-        """
-        failure, why = compare.verdict(run, block)
-        if failure and not why:
-            raise BlockFailure(failure.report).with_traceback(run.inside(failure.line))
-        name = self.parent.page.name
-        differs = f"varies ({why}); it differs on this platform"
-        return f"{name}:{failure.line}: {differs}" if failure else ""
-
-
-class BlockFailure(Exception):
-    """A block that does not hold; the message is the whole report."""
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.block.line - 1 if self.block else 0, self.name
 
 
 class BlockItem(Held):
+    """A block does what the page says."""
+
+    block: Block
+
     def __init__(self, *, block: Block, **kwargs):
         super().__init__(**kwargs)
         self.block = block
 
-    def check(self) -> None:
+    def check(self) -> int:
         assert self.parent.run, "setup began it"
-        if differs := self.hold(self.parent.run, self.block):
+        if differs := _hold(self.parent.run, self.block):
             pytest.skip(differs)
-        self.parent.compared[self.name] = int(self.block.output is not None)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        return self.path, self.block.line - 1, self.name
+        return int(self.block.output is not None)
 
 
 class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
-    def check(self) -> None:
-        run = self.parent.new_run(solutions=False)
-        try:
+    def check(self) -> int:
+        with closing(runner.Run(self.parent.page, False, self.parent.here)) as run:
             for block in run.blocks:
-                self.hold(run, block)
-        finally:
-            run.close()
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        return self.path, 0, self.name
+                _hold(run, block)
+        return 0
 
 
 class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
-    def check(self) -> None:
+    def check(self) -> int:
         if found := prose.stale(self.parent.page):
-            raise BlockFailure("\n".join(found))
+            raise Failed("\n".join(found))
+        return 0
 
-    def reportinfo(self) -> tuple[Path, int, str]:
-        return self.path, 0, self.name
+
+def _hold(run: runner.Run, block: Block) -> str:
+    """Run `block` and raise Failed unless it does what the page says.
+
+    Returns why its output, which differs, may do so on this platform; "" where it agrees.
+    """
+    failure, why = compare.verdict(run, block)
+    if failure and not why:
+        raise Failed(failure.report).with_traceback(run.inside(failure.line))
+    differs = f"varies ({why}); it differs on this platform"
+    return f"{run.page.name}:{failure.line}: {differs}" if failure else ""

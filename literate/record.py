@@ -7,12 +7,9 @@ deletes it. The site's mark says what a record says, and only of the very text t
 import contextlib
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from literate import compare, prose
@@ -59,8 +56,7 @@ def check(page: Page) -> dict[int, str]:
     failures: dict[int, str] = {}
     excused: set[int] = set()
     for solutions in (True, False)[: 1 + solutions_come_early(page)]:
-        run = Run(page, solutions)
-        try:
+        with contextlib.closing(Run(page, solutions)) as run:
             for block in run.blocks:
                 failure, why = compare.verdict(run, block)
                 at = (block.output or block.fence).line
@@ -68,8 +64,6 @@ def check(page: Page) -> dict[int, str]:
                     excused.add(at)
                 elif failure:
                     failures.setdefault(at, failure.report)
-        finally:
-            run.close()
     for report in prose.stale(page):
         line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
         failures[line] = "\n".join(filter(None, [failures.get(line), report]))
@@ -85,16 +79,14 @@ def write(page: Page, outputs: int) -> None:
 
     A checkout that cannot be written to keeps no records.
     """
-    versions = platform.python_version(), _version("torch"), _version("literate")
+    packages = compare.version_of("torch"), compare.version_of("literate")
+    versions = platform.python_version(), *packages
     here = f"{platform.system()} {platform.machine()}"
     record = Record(digest(page), outputs, *versions, here, str(date.today()))
     path = _path(page)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, new = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(record), file, indent=2)
-        os.replace(new, path)
+        path.write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
 
 
 def remove(page: Page) -> None:
@@ -105,10 +97,3 @@ def remove(page: Page) -> None:
 
 def _path(page: Page) -> Path:
     return page.root / FOLDER / f"{page.name}.json"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package).partition("+")[0]
-    except PackageNotFoundError:
-        return "unknown"

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from literate import child
-from literate.page import Block, Page, files, shown
+from literate import child, matrices
+from literate.page import Block, Page, files, name_of
 
 LIMIT = float(os.environ.get("LITERATE_LIMIT", "60"))  # seconds a block may take
 GRACE = 5.0  # seconds that threads and processes have to end when their page does, LIMIT at most
@@ -70,7 +70,6 @@ class Run:
     def __init__(self, page: Page, solutions: bool = True, here: bool = False):
         self.page = page
         self.blocks = [b for b in page.steps if solutions or not b.solution]
-        self.places = {id(block): place for place, block in enumerate(self.blocks)}
         self.results: list[Result] = []
         self.failed: Block | None = None  # the first that ended as it did not announce
         self.here = here
@@ -81,7 +80,7 @@ class Run:
 
     def upto(self, block: Block) -> Result:
         """Run the page up to and including `block`; return its Result."""
-        place = self.places[id(block)]
+        place = self.blocks.index(block)
         while len(self.results) <= place:
             self._run(self.blocks[len(self.results)])
         return self.results[place]
@@ -89,11 +88,6 @@ class Run:
     def all(self) -> list[Result]:
         """Run every block; return the Results in order."""
         return [self.upto(block) for block in self.blocks]
-
-    def failed_before(self, block: Block) -> Block | None:
-        """Return the first earlier block that ended in an exception it did not announce, or None."""
-        before = self.failed and self.places[id(self.failed)] < self.places[id(block)]
-        return self.failed if before else None
 
     def inside(self, line: int) -> TracebackType | None:
         """Return a traceback that leads into a page that runs here, for a debugger; else None."""
@@ -107,7 +101,7 @@ class Run:
         self.folder.cleanup()
 
     def _run(self, block: Block) -> None:
-        self.play = self.play or self._begun()
+        self.play = self.play or self._begin()
         if self.play.over:
             result = Result(raised="an end before it", last_line="not run", line=block.line)
         else:
@@ -119,7 +113,7 @@ class Run:
             self.failed = self.failed or block
         self.results.append(result)
 
-    def _begun(self) -> "_Here | _Process":
+    def _begin(self) -> "_Here | _Process":
         folder = Path(self.folder.name).resolve()
         (folder / "page").mkdir()
         for file in files(self.page.root):
@@ -142,15 +136,22 @@ class Run:
         self.alive = {name: self.alive.get(name, block.line) for name in said["alive"]}
         for warning in said["warned"]:
             self._warn(*warning)
-        text, line = self._relabelled(said["traceback"], block)
-        broken, (unshown, at) = said["broken"], said["unshown"]
-        if broken:
-            line = block.line
-        elif unshown and not block.raises:
+        if strayed := self._strayed():
+            return strayed
+        text, line = self._relabel(said["traceback"], block)
+        result = Result(self._printed(), said["raised"], said["last_line"], text, line)
+        if said["broken"]:
+            result.broken, result.line = said["broken"], block.line
+        elif said["unshown"] and not block.raises:
+            result.broken, at = said["unshown"]
             file, at = self.page.origin(at)
-            broken, line = unshown, at if file == self.page.path else line
-        ending = said["raised"], said["last_line"], text, line, broken
-        return self._strayed() or Result(self._printed(), *ending)
+            result.line = at if file == self.page.path else line
+        elif block.is_figure and not said["raised"]:
+            try:
+                result.printed = matrices.fill(block.fence.text, json.loads(result.printed))
+            except ValueError as error:
+                result.raised, result.last_line = "ValueError", str(error)
+        return result
 
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""
@@ -164,9 +165,6 @@ class Run:
         left = self.play.left()
         if printed := self._printed():
             return self._stopped(last, f"after its last block the page printed {printed[:60]!r}")
-        if said["broken"] or said["raised"]:
-            what = f"as the page ended: {said['broken'] or said['last_line']}"
-            return self._stopped(last, what)
         return self._strayed() or (self._outlived(last, left) if left else None)
 
     def _outlived(self, last: Block, names: list[str]) -> Result:
@@ -182,21 +180,17 @@ class Run:
 
     def _stopped(self, block: Block, what: str) -> Result:
         """Return the Result of a `block` whose process was ended, or ended itself."""
-        stack = Path(self.folder.name, "stack")
+        stack, path = Path(self.folder.name, "stack"), str(self.page.path)
         words = stack.read_text(errors="replace") if stack.exists() else ""
-        path = str(self.page.path)
         words = words.replace(path.encode("ascii", "backslashreplace").decode(), path)
-        lines = self.page.source.split("\n")
-        frames = [
-            f'  File "{file}", line {line}, in {name}\n'
-            + (f"    {lines[int(line) - 1].strip()}\n" if file == path else "")
-            for file, line, name in FRAME.findall(words)
-        ]
-        head = "Traceback (most recent call last):\n" if frames else ""
-        text, line = self._relabelled(head + "".join(frames[::-1]), block)
+        text, lines = "", self.page.source.split("\n")
+        for file, line, name in FRAME.findall(words):  # the innermost comes first
+            code = f"    {lines[int(line) - 1].strip()}\n" if file == path else ""
+            text = f'  File "{file}", line {line}, in {name}\n{code}{text}'
+        text, line = self._relabel(text and f"Traceback (most recent call last):\n{text}", block)
         return Result(self._printed(), "the end of its process", what, text, line)
 
-    def _relabelled(self, text: str, block: Block) -> tuple[str, int]:
+    def _relabel(self, text: str, block: Block) -> tuple[str, int]:
         """Return a traceback that names the files a reader would open, and the page's line in it."""
         line = block.line
 
@@ -206,7 +200,7 @@ class Run:
             if file == str(self.page.path):
                 file, at = self.page.origin(at)
                 line = at if file == self.page.path else line
-            return f'{match["before"]}"{shown(file, self.page.root)}", line {at}'
+            return f'{match["before"]}"{name_of(file, self.page.root)}", line {at}'
 
         return PLACE.sub(place, OURS.sub("", text)), line
 
@@ -219,7 +213,7 @@ class Run:
         kind = getattr(builtins, category, UserWarning)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.warn_explicit(message, kind, shown(file, self.page.root), line)
+            warnings.warn_explicit(message, kind, name_of(file, self.page.root), line)
 
 
 def solutions_come_early(page: Page) -> bool:
@@ -290,7 +284,7 @@ class _Process:
                 return None
             said = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
-            said = _buried(self.spawned) if self.spawned else {"ended": None}
+            said = _bury(self.spawned) if self.spawned else {"ended": None}
         self.over = "ended" in said
         return said
 
@@ -310,7 +304,7 @@ class _Process:
                 self._last_word(GRACE)
 
 
-def _buried(process: subprocess.Popen) -> dict:
+def _bury(process: subprocess.Popen) -> dict:
     """Wait for a spawned page, and say how it ended and whether its group outlived it."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
@@ -334,10 +328,8 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
         inherited = {"close_fds": False, "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     else:
         inherited = {"pass_fds": [handle], "start_new_session": True}
-    # OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one.
-    environ = os.environ | child.ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-P", child.__file__, kind, str(handle)]
-    null = subprocess.DEVNULL
+    null, environ = subprocess.DEVNULL, os.environ | child.ENVIRONMENT
     return subprocess.Popen(command, env=environ, stdin=null, stdout=null, **inherited)
 
 
@@ -372,14 +364,12 @@ class _Here:
     over = False
 
     def __init__(self, **told):
-        child.determine()
         self.folder = os.getcwd()
         self.page = child.Play(**told)
 
     def ask(self, request: dict | None, _seconds: float) -> dict:
         """Run the block that `request` tells, if any; what the page leaves running runs on."""
-        steps = [(self.page.execute, request["code"], request["start"])] if request else [(bool,)]
-        return self.page.report(*steps[0]) | {"alive": []}
+        return self.page.report(request["code"], request["start"]) if request else {}
 
     def left(self) -> list[str]:
         """Return nothing: all that the page left is in this process."""
@@ -388,10 +378,11 @@ class _Here:
     def inside(self, line: int) -> TracebackType | None:
         """Return the traceback of the last exception, or one that stands on `line` of the page."""
         if not self.page.error:
-            self.page.report(self.page.execute, "raise LookupError", line)
+            self.page.report("raise LookupError", line)
         assert self.page.error, "a LookupError at least"
         return self.page.error.__traceback__
 
     def close(self) -> None:
         """Go back to where the process stood."""
+        io.FileIO.close(self.page.printed)
         os.chdir(self.folder)

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 
 from filelock import FileLock
 
@@ -38,23 +37,27 @@ def rewrite(page: Page, edits: list[Edit]) -> None:
 
     Raises Refused where the page or what it includes is no longer what was read, or is read-only.
     """
-    changed = Refused(f"{page.name}: changed meanwhile; run again")
-    with _locked(page):
-        old = page.path.read_bytes()
-        if not _unchanged(page):
-            raise changed
-        new = page.path.with_name(f".{page.path.name}.tmp")
+    path, changed = page.path, Refused(f"{page.name}: changed meanwhile; run again")
+    if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
+        raise Refused(f"{page.name}: is read-only")
+    new, lock = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.lock.tmp")
+    with FileLock(lock):  # keeps other updates away; it ends with its process, however that ends
         try:
+            old = path.read_bytes()
+            if not _unchanged(page):
+                raise changed
             with new.open("wb") as file:
-                file.write(_edited(old.decode("utf-8"), edits).encode("utf-8"))
+                file.write(_apply(old.decode("utf-8"), edits).encode("utf-8"))
                 file.flush()
                 os.fsync(file.fileno())
-            new.chmod(page.path.stat().st_mode)
-            if page.path.read_bytes() != old:
+            new.chmod(path.stat().st_mode)
+            if path.read_bytes() != old:
                 raise changed
-            new.replace(page.path)
+            new.replace(path)
         finally:
             new.unlink(missing_ok=True)
+            with suppress(PermissionError):  # Windows deletes it itself
+                lock.unlink(missing_ok=True)
 
 
 def fence_lines(like: Fence, info: str, text: str) -> list[str]:
@@ -68,29 +71,21 @@ def fence_lines(like: Fence, info: str, text: str) -> list[str]:
 
 def _edits(page: Page) -> list[Edit]:
     """Run the page; return what must change on it."""
-    run, edits = Run(page), []
-    try:
+    edits = []
+    with closing(Run(page)) as run:
         for block in run.blocks:
             result = run.upto(block)
             failure = compare.judge(page, block, result)
-            if not failure:
-                continue
-            if result.broken or result.raised != (block.raises or ""):
+            if failure and (result.broken or result.raised != (block.raises or "")):
                 raise Refused(failure.report)
-            if "8<-" in result.printed:
+            if failure and "8<-" in result.printed:
                 what = "the block prints `8<-`, which the site would take for an include"
                 raise Refused(f"{page.name}:{block.line}: {what}")
-            if not _kept_elsewhere(page, block):
+            # What varies belongs to the reference platform.
+            varies = block.output and "varies" in block.output.options
+            if failure and not (varies and not compare.on_reference_platform(page.root)):
                 edits.append(_edit(page, block, compare.text_of(block, result)))
-    finally:
-        run.close()
     return edits
-
-
-def _kept_elsewhere(page: Page, block: Block) -> bool:
-    """Say whether the output belongs to the reference platform, and this is another."""
-    varies = block.output is not None and "varies" in block.output.options
-    return varies and not compare.on_reference_platform(page.root)
 
 
 def _edit(page: Page, block: Block, printed: str) -> Edit:
@@ -102,11 +97,11 @@ def _edit(page: Page, block: Block, printed: str) -> Edit:
     if not printed:
         return slice(end, block.output.end), []
     start = block.output.line - 1
-    info = page.text.split("\n")[start].lstrip(" >").lstrip("`~").rstrip()
+    info = page.lines[start].lstrip(" >").lstrip("`~").rstrip()
     return slice(start, block.output.end), fence_lines(block.output, info, printed)
 
 
-def _edited(text: str, edits: list[Edit]) -> str:
+def _apply(text: str, edits: list[Edit]) -> str:
     """Make the edits in `text`, whose lines may end in any way; new ones end as the first does."""
     lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)  # each with its own ending
     ending = lines[0][len(lines[0].rstrip("\r\n")) :]
@@ -123,17 +118,3 @@ def _unchanged(page: Page) -> bool:
         now = read(page.path)
         return (now.text, now.source) == (page.text, page.source)
     return False
-
-
-@contextmanager
-def _locked(page: Page) -> Iterator[None]:
-    """Keep other updates of `page` away; the lock ends with its process, however that ends."""
-    if not page.path.stat().st_mode & 0o222 or not os.access(page.path, os.W_OK):
-        raise Refused(f"{page.name}: is read-only")
-    lock = page.path.with_name(f".{page.path.name}.lock.tmp")
-    with FileLock(lock):
-        try:
-            yield
-        finally:
-            with suppress(PermissionError):  # Windows deletes it itself
-                lock.unlink(missing_ok=True)

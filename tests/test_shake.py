@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from literate.page import pages, read, shown
+from literate.page import name_of, pages, read
 from tools import processor, shake
 from tools.processor import Processor
 
@@ -304,7 +304,7 @@ def test_no_processor_is_left_behind(page):
     assert torch.equal(x @ w, drawn(6, 8) @ w)
 
 
-@pytest.mark.parametrize("path", BOOK, ids=lambda path: shown(path, shake.ROOT))
+@pytest.mark.parametrize("path", BOOK, ids=lambda path: name_of(path, shake.ROOT))
 def test_the_page_holds_on_a_simulated_processor(path):
     run = shake.shake(path, seed=0)
     assert not run.unknown

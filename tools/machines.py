@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from literate.page import pages, shown
+from literate.page import name_of, pages
 
 ROOT = Path(__file__).parents[1]
 TESTS = ("tests/literate", "tests/snippets")
@@ -175,7 +175,7 @@ def run(machine: Machine, tests: tuple[str, ...] = TESTS) -> subprocess.Complete
 
     The last line of its standard output is pytest's; the seed of the order stands before it.
     """
-    book = [shown(path, ROOT) for path in pages(ROOT)]
+    book = [name_of(path, ROOT) for path in pages(ROOT)]
     seed = random.randrange(10**6)
     random.Random(seed).shuffle(book)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from literate.page import pages, read, shown
+from literate.page import name_of, pages, read
 from literate.update import fence_lines, rewrite
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def linted(page):
     found = ruff("check", *options, "--stdin-filename", name, "-", text=source)
     places = re.findall(r"\.md\.py:(\d+):(\d+:.*)", found)
     origins = [(page.origin(lines[int(line) - 1]), rest) for line, rest in places]
-    return [f"{shown(path, page.root)}:{line}:{rest}" for (path, line), rest in origins]
+    return [f"{name_of(path, page.root)}:{line}:{rest}" for (path, line), rest in origins]
 
 
 def formatted(books):

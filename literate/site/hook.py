@@ -29,7 +29,7 @@ from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
-from literate.page import Page, PageError, pages, read, shown
+from literate.page import Page, PageError, name_of, pages, read
 from literate.site import fences, lab, stylesheets
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
@@ -91,7 +91,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     drawn = {path for path in sources if path.suffix != ".ipynb"}
     for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
         wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
-        message = f"{shown(path, root)}:1: {wrong}"
+        message = f"{name_of(path, root)}:1: {wrong}"
         if not _served:
             raise PluginError(message)
         say(message)

@@ -3,7 +3,7 @@
 import pytest
 
 from literate import compare
-from literate.matrices import figures, filled
+from literate.matrices import fill
 from literate.page import PageError
 from literate.run import Run
 from literate.site import explorable
@@ -110,18 +110,18 @@ def test_an_expression_that_is_no_matrix_is_reported_with_its_shape(book):
 )
 def test_an_expression_runs_no_hidden_code(book, expression, what):
     with pytest.raises(PageError, match=r"page\.md:15: ") as refused:
-        figures(book.read(PAGE.replace("= x:", f"= {expression}:")))
+        list(book.read(PAGE.replace("= x:", f"= {expression}:")).steps)
     assert what in str(refused.value)
 
 
 def test_a_matrix_that_names_nothing_must_be_said_to_be_by_hand(book):
     with pytest.raises(PageError, match=r"page\.md:19: W_key names no expression"):
-        figures(book.read(PAGE.replace("by_hand: W_key\n", "")))
+        list(book.read(PAGE.replace("by_hand: W_key\n", "")).steps)
 
 
 def test_a_matrix_by_hand_names_no_expression(book):
     with pytest.raises(PageError, match=r"page\.md:15: embeddings is by hand, and names x"):
-        figures(book.read(PAGE.replace("by_hand: ", "by_hand: embeddings ")))
+        list(book.read(PAGE.replace("by_hand: ", "by_hand: embeddings ")).steps)
 
 
 def test_update_writes_the_numbers_with_the_places_shown_and_keeps_every_other_byte(book):
@@ -155,26 +155,26 @@ heads:
 
 
 def test_each_head_has_its_own_matrices():
-    assert filled(HEADS, [[[4.0]], [[5.0], [6.0]]]) == HEADS.replace("1.0]]", "4.0]]").replace(
+    assert fill(HEADS, [[[4.0]], [[5.0], [6.0]]]) == HEADS.replace("1.0]]", "4.0]]").replace(
         "- [1.0]\n      - [2.0]", "- [5.0]\n      - [6.0]"
     )
 
 
 def test_a_matrix_of_another_shape_is_written_anew_and_comments_stay():
-    assert filled(HEADS, [[[4.0]], [[5.5, 6.123456789]]]) == HEADS.replace(
-        "1.0]]", "4.0]]"
-    ).replace("- [1.0]\n      - [2.0]", "- [5.500000, 6.123457]")
+    assert fill(HEADS, [[[4.0]], [[5.5, 6.123456789]]]) == HEADS.replace("1.0]]", "4.0]]").replace(
+        "- [1.0]\n      - [2.0]", "- [5.500000, 6.123457]"
+    )
 
 
 def test_a_fraction_is_never_written_as_a_whole_number():
-    assert filled("keys = x: [[1, 2]]", [[[1.0, 2.25]]]) == "keys = x: [[1, 2.250000]]"
+    assert fill("keys = x: [[1, 2]]", [[[1.0, 2.25]]]) == "keys = x: [[1, 2.250000]]"
 
 
 @pytest.mark.parametrize(
     "stale", ["keys = x:\n", "keys = x: [[1.0], [2.0]]\n", "keys = x: [[1.0, 2.0]]\n"]
 )
 def test_a_matrix_is_written_a_row_a_line_and_whole_numbers_with_one_place(stale):
-    assert filled(stale, [[[4.0]]]) == "keys = x:\n  - [4.0]\n"
+    assert fill(stale, [[[4.0]]]) == "keys = x:\n  - [4.0]\n"
 
 
 def test_only_a_matrix_names_an_expression():

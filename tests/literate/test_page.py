@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 
 from literate.fence import check_output_options
-from literate.page import PageError, pages, read, shown
+from literate.page import PageError, name_of, pages, read
 
 FORMS = {
     "three backticks": "```python\nprint(1)\n```\n",
@@ -168,7 +168,7 @@ def test_the_pages_of_a_book_are_its_readme_and_its_docs(book):
     wanted = ["README.md", *(f"docs/{name}" for name in sorted(IN_DOCS))]
     for name in (*wanted, *NOT_PAGES):
         book.page("", name)
-    assert [shown(path, book.root) for path in pages(book.root)] == wanted
+    assert [name_of(path, book.root) for path in pages(book.root)] == wanted
 
 
 @pytest.mark.parametrize("suffix", [".markdown", ".mkd", ".mkdn", ".mdown"])

@@ -180,7 +180,7 @@ def damaged(page):
     """Change the first digit of each number held in the text of `page`; return page and count."""
     lines, count = page.text.split("\n"), 0
     texts = zip(
-        prose._prose(page).split("\n"), prose._masked(prose._prose(page)).split("\n"), strict=True
+        prose._prose(page).split("\n"), prose._mask(prose._prose(page)).split("\n"), strict=True
     )
     for number, (text, masked) in enumerate(texts):
         for one in reversed(list(numerals(masked))):

@@ -74,7 +74,7 @@ def test_metadata_is_what_mkdocs_takes_for_metadata(front):
     text = front + "\n# Title\n"
     shown, data = get_data(text)
     try:
-        kept = page._without_front_matter(text)
+        kept = page.without_front_matter(text)
     except markup.Misread:
         assert data
         assert not front.startswith("---")
