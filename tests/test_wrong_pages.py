@@ -153,7 +153,10 @@ WRONG = {
             "context, weights = attend(written, source, source)",
             "context, weights = attend(written, written, written)",
         ),
-        "keys alone keep their order": ("keys[:, order], values[:, order]", "keys[:, order], values"),
+        "keys alone keep their order": (
+            "keys[:, order], values[:, order]",
+            "keys[:, order], values",
+        ),
         "padding hidden from the wrong side": (
             "keep = real[:, None, :]",
             "keep = ~real[:, None, :]",
