@@ -66,13 +66,22 @@ WRONG = {
         ),
     },
     "foundations/query-key-value.md": {
-        "keys made with the query matrix": ("keys = inputs @ W_key", "keys = inputs @ W_query"),
-        "the key is handed over": ("values = inputs @ W_value", "values = inputs @ W_key"),
-        "no scale": ("scores / keys.shape[-1] ** 0.5", "scores"),
-        "copied without the transpose": ("W.T if transpose else W", "W"),
+        "keys made with the query matrix": (
+            'queries, keys, values = x @ head["W_query"], x @ head["W_key"], x @ head["W_value"]',
+            'queries, keys, values = x @ head["W_query"], x @ head["W_query"], x @ head["W_value"]',
+        ),
+        "queries made with the key matrix": (
+            "W_query, W_key = matrices[0], matrices[-1]",
+            "W_query = W_key = matrices[0]",
+        ),
+        "no scale": (
+            "torch.softmax(queries @ keys.T / 2**0.5, dim=-1)\n    return",
+            "torch.softmax(queries @ keys.T, dim=-1)\n    return",
+        ),
+        "what is found is not added": ("(x + attend(x)[1]) @", "x @"),
         "query and key exchanged": (
-            "scores = queries @ keys.transpose(-2, -1)",
-            "scores = keys @ queries.transpose(-2, -1)",
+            "queries @ keys.T / 2**0.5, dim=-1)\n    return",
+            "keys @ queries.T / 2**0.5, dim=-1)\n    return",
         ),
     },
     "foundations/scaling.md": {
