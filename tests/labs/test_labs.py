@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from literate.prose import stale_in_notebook
 from tools import labs
 
-NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory")
+NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory", "translator")
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
 PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
 
@@ -48,7 +48,7 @@ def drawn(notebook):
     )
 
 
-def test_the_five_labs_are_there():
+def test_the_labs_are_there():
     assert tuple(labs.names()) == NAMES
 
 
@@ -155,7 +155,7 @@ def test_no_measurement_is_typed_by_hand(stored):
     assert [p for p in paragraphs if QUANTITY.search(p) and "target" not in p] == []
 
 
-@pytest.mark.parametrize("name", ["nine-ways", "time-and-memory", "heads", "scaling"])
+@pytest.mark.parametrize("name", ["nine-ways", "time-and-memory", "heads", "scaling", "translator"])
 def test_equality_is_proven_before_anything_is_timed_or_trained(name):
     sources = [
         c.source for c in code_cells(nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4))
