@@ -1,4 +1,4 @@
-"""Positions, learned or sinusoidal: what is added to the tokens so that attention can tell order.
+"""Positions, learned or sinusoidal: added to the tokens, they let attention tell order.
 
 Needs PyTorch and nothing else.
 Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.5 (sinusoidal);
@@ -38,7 +38,7 @@ def sinusoidal_positions(
         raise ValueError(f"embed_dim must be even, a sine and a cosine to a pair: got {embed_dim}")
     if not isinstance(base, int | float) or not 1.0 < base < float("inf"):
         raise ValueError(f"base must be a finite number above 1, got {base!r}")
-    # Angles are made in float64: at position 100,000 float32 would be off by thousandths of a turn.
+    # Angles are made in float64: at position 100,000 float32 is off by 0.001 and more.
     position = torch.arange(first, first + tokens, dtype=torch.float64)[:, None]  # (tokens, 1)
     turn = base ** (-torch.arange(0, embed_dim, 2, dtype=torch.float64) / embed_dim)  # (pairs,)
     angle = position * turn  # (tokens, pairs)

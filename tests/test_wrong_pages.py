@@ -141,7 +141,27 @@ WRONG = {
             "dropped = dropout(scores).softmax(dim=-1)",
         ),
     },
+    "correctness/order.md": {
+        "positions forgotten": ("for word in words]] + positions", "for word in words]]"),
+        "every hand at one speed": (
+            "speed = 10000 ** (-torch.arange(0, channels, 2) / channels)  # (pairs,)",
+            "speed = torch.ones(channels // 2)",
+        ),
+        "turned the wrong way": (
+            "turn[s, c], turn[c, s] = -speed.sin(), speed.sin()",
+            "turn[s, c], turn[c, s] = speed.sin(), -speed.sin()",
+        ),
+        "softmax over the queries": (
+            "torch.softmax(scores + mask, dim=-1)",
+            "torch.softmax(scores + mask, dim=0)",
+        ),
+        "the past hidden": ('float("-inf")).triu(1)', 'float("-inf")).tril(-1)'),
+    },
     "correctness/multi-head.md": {
+        "heads joined in the wrong order": (
+            "torch.cat(list(weights @ values), dim=-1)",
+            "torch.cat(list((weights @ values).flip(0)), dim=-1)",
+        ),
         "heads mixed by view": (
             "return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)",
             "return x.view(x.shape[0], num_heads, x.shape[1], -1)",
