@@ -18,7 +18,7 @@ from tests.snippets.problems import BUILDERS_WITHOUT_WEIGHTS, Case, Implementati
 
 BUILDERS = WITH_WEIGHTS | BUILDERS_WITHOUT_WEIGHTS
 
-FUNCTION, SELF, CAUSAL, MULTI, CROSS, AVERAGE, BACKWARD = (
+FUNCTION, SELF, CAUSAL, MULTI, CROSS, AVERAGE, BACKWARD, POSITIONS = (
     "scaled_dot_product_attention",
     "self_attention",
     "causal_self_attention",
@@ -26,6 +26,7 @@ FUNCTION, SELF, CAUSAL, MULTI, CROSS, AVERAGE, BACKWARD = (
     "cross_attention",
     "causal_average",
     "attention_backward",
+    "positions",
 )
 
 
@@ -252,6 +253,38 @@ WRONG = {
             "return F.dropout(weights, dropout_p) @ value, weights",
         ),
     ],
+    "correctness/order.md": [
+        Wrong(
+            "sine and cosine exchanged",
+            POSITIONS,
+            "angle.sin(), angle.cos()",
+            "angle.cos(), angle.sin()",
+        ),
+        Wrong(
+            "all sines, then all cosines", POSITIONS, "dim=-1).flatten(-2)", "dim=-2).flatten(-2)"
+        ),
+        Wrong(
+            "sinusoids start again at 0",
+            POSITIONS,
+            "arange(first, first + tokens",
+            "arange(0, tokens",
+        ),
+        Wrong(
+            "a speed for each channel",
+            POSITIONS,
+            "torch.float64) / embed_dim",
+            "torch.float64) / 2 / embed_dim",
+        ),
+        Wrong(
+            "the table starts again at 0",
+            POSITIONS,
+            "weight[first : first + x.size(-2)]",
+            "weight[: x.size(-2)]",
+        ),
+        Wrong(
+            "the place takes the word's place", POSITIONS, "return x + self", "return 0 * x + self"
+        ),
+    ],
     "correctness/multi-head.md": [
         Wrong(
             "split by view(b, h, t, d): heads get tokens, not features",
@@ -433,6 +466,10 @@ CASES = [
 
 def checks(implementation: Implementation, snippet: str) -> Iterator[tuple[str, Callable]]:
     """Yield (name, check) for every fact that concerns the snippet, cheapest first."""
+    if snippet == POSITIONS:
+        name = "each_token_gets_the_position_of_its_place"
+        yield name, lambda: getattr(facts, name)(implementation)
+        return
     for case in CASES:
         problem = BUILDERS[snippet](implementation, case)
         asked = [
@@ -472,7 +509,7 @@ def first_fact_broken(implementation: Implementation, snippet: str) -> str | Non
     return None
 
 
-@pytest.mark.parametrize("snippet", BUILDERS)
+@pytest.mark.parametrize("snippet", [*BUILDERS, POSITIONS])
 def test_every_fact_holds_on_the_real_version(snippet):
     for _, check in checks(Implementation(), snippet):
         check()
@@ -517,6 +554,7 @@ BROKEN_BY = {
         "*, attn_mask: Tensor | None = None, need_weights",
         "attn_mask: Tensor | None = None, *, need_weights",
     ),
+    "each_token_gets_the_position_of_its_place": (POSITIONS, "return x + self", "return self"),
     "equal_to_torch_operator": (FUNCTION, "is_causal, scale=scale", "False, scale=scale"),
     "equal_to_torch_module": (MULTI, "self.head_dim**-0.5", "self.embed_dim**-0.5"),
 }
@@ -528,6 +566,7 @@ ON_MODULES = {
     "shards_add_up_to_the_whole",
     "projections_are_only_called",
     "a_mask_comes_by_its_name",
+    "each_token_gets_the_position_of_its_place",
 }
 
 

@@ -389,3 +389,19 @@ def copy_weights(theirs: nn.MultiheadAttention, ours: nn.Module) -> None:
         for projection, bias in zip(projections, theirs.in_proj_bias.chunk(3), strict=True):
             projection.bias.copy_(bias)
     ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+
+
+def each_token_gets_the_position_of_its_place(implementation: Implementation) -> None:
+    """Sinusoids are the paper's formula from any start; a learned table adds the row of each place."""
+    module = implementation.positions
+    for first in (0, 3):
+        places = torch.arange(first, first + 4, dtype=torch.float64)
+        came = module.sinusoidal_positions(4, 6, first=first)
+        for channel in range(6):
+            angle = places / 10000 ** (2 * (channel // 2) / 6)
+            wanted = angle.cos() if channel % 2 else angle.sin()
+            assert_equal(f"channel {channel} from {first}", came[:, channel], wanted, torch.float32)
+        torch.manual_seed(0)
+        learned, x = module.LearnedPositions(7, 6), torch.randn(2, 4, 6)
+        rows = learned.table.weight[first : first + 4]
+        assert_equal(f"learned from {first}", learned(x, first=first), x + rows, torch.float32)

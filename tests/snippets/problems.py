@@ -25,6 +25,7 @@ NAMES = (
     "cross_attention",
 )
 WITHOUT_WEIGHTS = ("causal_average", "attention_backward")  # they return the context alone
+BEFORE_ATTENTION = ("positions",)  # what is done to the tokens first
 BOTH_PATHS = (False, True)  # need_weights: the fused kernel, and the formula written out
 # Largest error allowed, as a share of the largest expected magnitude (or of 1, if that is more).
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 5e-2}
@@ -42,7 +43,7 @@ class Implementation:
     """
 
     def __init__(self, edits: dict[str, list[tuple[str, str]]] | None = None) -> None:
-        for name in (*NAMES, *WITHOUT_WEIGHTS):
+        for name in (*NAMES, *WITHOUT_WEIGHTS, *BEFORE_ATTENTION):
             source = (SNIPPETS / f"{name}.py").read_text(encoding="utf-8")
             for old, new in (edits or {}).get(name, ()):
                 if source.count(old) != 1:
