@@ -37,12 +37,21 @@ WRONG = {
     },
     "foundations/context.md": {
         "forgets the state": ("token @ W_input + state @ W_state", "token @ W_input"),
-        "softmax over the queries": (
-            "river_weights = torch.softmax(river_scores, dim=-1)",
-            "river_weights = torch.softmax(river_scores, dim=0)",
+        "asks the first word only": ("embed(sentence).mean(dim=0) @ W", "embed(sentence)[0] @ W"),
+        "averages the channels": ("print(sentence.mean(dim=0),", "print(sentence.mean(dim=1),"),
+        "guesses what it was fitted to": (
+            "(vectors[500:] @ readout).sign() == answers[500:]",
+            "(vectors[:500] @ readout).sign() == answers[:500]",
         ),
-        "mixes by scores": ("print(finance_weights @ finance)", "print(finance_scores @ finance)"),
-        "hides the sentence": ("masked_fill(~real,", "masked_fill(real,"),
+        "the twin is the story": ("twin = story.clone()", "twin = story"),
+        "divides by the padding": (
+            "means = batch.sum(dim=1) / lengths[:, None]",
+            "means = batch.mean(dim=1)",
+        ),
+        "counts the padding as words": (
+            "return x.sum(dim=1) / lengths[:, None]",
+            "return x.mean(dim=1)",
+        ),
     },
     "foundations/dot-product.md": {
         "no transpose": ("product = river @ river.T", "product = (river @ river.T).sqrt()"),
