@@ -56,10 +56,10 @@ class Settings:
     context_length: int = setting(128, "characters that the model reads at once")
     dropout: float = setting(0.0, "share that is set to 0 while training")
     look_ahead: int = setting(0, "how far the mask lets a token see ahead; 1 is the cheat")
-    steps: int = setting(5000, "steps of the optimizer")
+    steps: int = setting(4000, "steps of the optimizer")
     batch: int = setting(16, "pieces of text in a step, over all processes")
     rate: float = setting(4e-3, "the highest learning rate, after the first tenth of the steps")
-    every: int = setting(250, "steps from one measurement, sample and checkpoint to the next")
+    every: int = setting(200, "steps from one measurement, sample and checkpoint to the next")
     seed: int = setting(0, "what every draw begins with")
 
 
@@ -231,8 +231,8 @@ def train(
 
     Returns:
         `step`, how many steps are done; `losses`, one for each; `measured`, a list of `step`,
-        `seconds` of training, `train` and `held_out` losses, and a `sample`; the state of the model
-        and of the optimizer; the settings.
+        `seconds` of training, of which this process was at work for `busy`, `train` and `held_out`
+        losses, and a `sample`; the state of the model and of the optimizer; the settings.
 
     Raises:
         TrainError: the text, the folder or the settings will not do.
@@ -253,13 +253,13 @@ def train(
     except OSError as error:
         raise TrainError(f"the folder cannot be made: {error}") from error
     checkpoint = out / "checkpoint.pt"
-    first, losses, measured, seconds = 0, [], [], 0.0
+    first, losses, measured, seconds, busy = 0, [], [], 0.0, 0.0
     if checkpoint.exists():
         found = load(checkpoint, settings)
         model.load_state_dict(found["model"])
         optimizer.load_state_dict(found["optimizer"])
         first, losses, measured = found["step"], found["losses"], found["measured"]
-        seconds = found["seconds"]
+        seconds, busy = found["seconds"], found["busy"]
     several = world > 1
     if several:
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
@@ -280,6 +280,7 @@ def train(
             "losses": losses,
             "measured": measured,
             "seconds": seconds,
+            "busy": busy,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
         }
@@ -290,6 +291,7 @@ def train(
             {
                 "step": step,
                 "seconds": seconds,
+                "busy": busy,
                 "train": measure(model, text.train, place),
                 "held_out": measure(model, text.held_out, place),
                 "sample": sample(model, text, place),
@@ -309,7 +311,7 @@ def train(
         if rank == 0 and not measured:
             look(0)
         while step < settings.steps:
-            began = time.monotonic()
+            began, at_work = time.monotonic(), time.process_time()
             torch.manual_seed(seed_of(step, settings) + 1 + rank)  # for dropout
             for group in optimizer.param_groups:
                 group["lr"] = rate_at(step, settings)
@@ -327,6 +329,7 @@ def train(
             stop = shared[1].item() > 0
             step += 1
             seconds += time.monotonic() - began
+            busy += time.process_time() - at_work
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}", refresh=False)
             if rank == 0 and (step % settings.every == 0 or step == settings.steps):

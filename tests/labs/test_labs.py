@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from literate.prose import stale_in_notebook
 from tools import labs
 
-NAMES = ("checker", "heads", "nine-ways", "scaling", "time-and-memory", "translator")
+NAMES = ("checker", "gpt", "heads", "nine-ways", "scaling", "time-and-memory", "translator")
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
 PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
 
