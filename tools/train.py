@@ -56,7 +56,7 @@ class Settings:
     context_length: int = setting(128, "characters that the model reads at once")
     dropout: float = setting(0.0, "share that is set to 0 while training")
     look_ahead: int = setting(0, "how far the mask lets a token see ahead; 1 is the cheat")
-    steps: int = setting(4000, "steps of the optimizer")
+    steps: int = setting(3000, "steps of the optimizer")
     batch: int = setting(16, "pieces of text in a step, over all processes")
     rate: float = setting(4e-3, "the highest learning rate, after the first tenth of the steps")
     every: int = setting(200, "steps from one measurement, sample and checkpoint to the next")
