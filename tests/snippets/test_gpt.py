@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -186,6 +187,13 @@ def test_writing_nothing_returns_what_was_there_and_keeps_no_gradient():
     assert torch.equal(model.generate(tokens, 0), tokens)
     assert not model.generate(tokens, 1).requires_grad
     assert torch.is_grad_enabled()
+
+
+def test_what_the_chapter_shows_first_is_what_it_writes_later():
+    page = (Path(__file__).parents[2] / "docs/model/gpt.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```text\n(.*?)^```", page, re.M | re.S)[1]
+    written = re.findall(r"^```output\n(.*?)^```", page, re.M | re.S)
+    assert any(shown in text for text in written)
 
 
 SIZES = {
