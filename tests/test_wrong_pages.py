@@ -95,7 +95,7 @@ WRONG = {
     },
     "foundations/scaling.md": {
         "no scale": (
-            "weights = torch.softmax(scores / d_k**0.5, dim=0)",
+            "weights = torch.softmax(scores / head_dim**0.5, dim=0)",
             "weights = torch.softmax(scores, dim=0)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
