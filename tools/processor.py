@@ -33,7 +33,7 @@ EXACT = """
     ceil clamp clamp_max clamp_min clone constant_pad_nd copy detach diag_embed diagonal
     diagonal_copy div embedding empty empty_like empty_strided expand eye fill flip floor full
     full_like gather index index_select lift_fresh masked_fill masked_select max maximum median min
-    minimum mul native_dropout neg new_empty new_full new_ones new_zeros nll_loss_backward ones
+    minimum mul native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward ones
     ones_like permute rand reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
     select select_backward set sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
     t threshold_backward topk transpose tril triu unbind unfold uniform unsqueeze view where zero
@@ -44,7 +44,7 @@ POINTWISE = """
     cos erf exp exp2 expm1 gelu log log10 log1p log2 normal randn rsqrt sigmoid silu sin tan tanh
 """
 BY_ROW = """
-    _native_multi_head_attention addcdiv addcmul convolution embedding_dense_backward gelu_backward
+    _native_multi_head_attention convolution embedding_dense_backward gelu_backward
     index_add lerp mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
     scatter_add sigmoid_backward silu_backward tanh_backward
 """
@@ -334,6 +334,14 @@ def _added(given: Given, result: Tensor) -> Rounding:
     return first.abs() + (alpha * second).abs(), exact
 
 
+def _added_product(given: Given, result: Tensor) -> Rounding:
+    """The rule of a + value·b·c and of a + value·b/c: what is added keeps its sign beside a zero."""
+    first, term = given["self"].double(), given["tensor1"].double() * given["value"]
+    second = given["tensor2"].double()
+    term = term / second if given.get("divides") else term * second
+    return first.abs() + term.abs(), (term == 0).expand(result.shape)
+
+
 def _pointwise(given: Given, result: Tensor) -> Rounding:
     """The rule of exp, tanh and their like: a result of few digits, such as exp(0), is no chance."""
     value = result.double()
@@ -463,6 +471,8 @@ RULES: dict[str, Rule] = (
         "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
         "_softmax_backward_data": _softmax_backward,
         "add": _added,
+        "addcdiv": lambda given, result: _added_product(given | {"divides": True}, result),
+        "addcmul": _added_product,
         "cumsum": _cumsum,
         "index_put": _index_put,
         "linalg_vector_norm": _norm,
