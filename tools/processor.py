@@ -44,7 +44,7 @@ POINTWISE = """
     cos erf exp exp2 expm1 gelu log log10 log1p log2 normal randn rsqrt sigmoid silu sin tan tanh
 """
 BY_ROW = """
-    _native_multi_head_attention convolution embedding_dense_backward gelu_backward
+    _embedding_bag_forward_only _native_multi_head_attention convolution embedding_dense_backward gelu_backward
     index_add lerp mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
     scatter_add sigmoid_backward silu_backward tanh_backward
 """
