@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import nbformat
+import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GLOSSARY = DOCS / "glossary.md"
@@ -42,3 +43,58 @@ def test_every_word_is_linked_from_a_page():
 def test_links_to_the_glossary_find_their_words():
     within = set(re.findall(r"\]\(#([^\s)]+)", prose(GLOSSARY)))
     assert sorted((linked_words() | within) - set(ENTRIES)) == []
+
+
+# Words that pages use in their everyday sense, too: of these only a link to the glossary counts.
+EVERYDAY = {"batch", "channel", "head", "key", "mask", "position", "query", "sequence", "value"}
+EVERYDAY |= {"decoder", "encoder", "gradient", "loss", "padding", "parameter", "sampling", "shape"}
+TAUGHT = re.compile(
+    r"^### (?P<name>.+?) \{ #(?P<word>[\w-]+) \}\n(?:(?!### ).*\n)*?Taught in \[.+\]\((?P<page>.+)\)\.$",
+    re.MULTILINE,
+)
+
+
+def reading_order() -> list[str]:
+    """The chapters, in the order of the menu."""
+    menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"(?:start|foundations|correctness|model)/[\w-]+\.md", menu)
+    return [page for page in listed if not page.endswith("/index.md")]
+
+
+def told(page: str) -> str:
+    """What a chapter tells: without its code, its pictures, its sources and the targets of links."""
+    text = prose(DOCS / page).partition("\n## Sources\n")[0]
+    text = re.sub(r"^ *```.*?^ *```$|<svg.*?</svg>|`[^`\n]*`", "", text, flags=re.M | re.S)
+    return re.sub(r"\]\((?!\S*glossary)[^)]*\)", "]", text)
+
+
+def test_every_word_names_the_chapter_that_teaches_it():
+    taught = {match["word"]: match["page"] for match in TAUGHT.finditer(prose(GLOSSARY))}
+    assert sorted(taught) == sorted(ENTRIES)
+    assert set(taught.values()) <= set(reading_order())
+
+
+@pytest.mark.parametrize("page", reading_order())
+def test_no_chapter_needs_a_word_that_a_later_one_teaches(page):
+    order, text = reading_order(), told(page)
+    needed = set()
+    for match in TAUGHT.finditer(prose(GLOSSARY)):
+        name, word = match["name"], match["word"]
+        if order.index(match["page"]) <= order.index(page):
+            continue
+        spoken = rf"\b{re.escape(name)}s?\b"
+        used = word not in EVERYDAY and re.search(spoken, text, re.IGNORECASE)
+        needed |= {word} if used or f"glossary.md#{word})" in text else set()
+    assert needed == set()
+
+
+def test_the_first_part_points_forward_four_times_at_most():
+    order = reading_order()
+    forward = []
+    for page in order:
+        if page.startswith("foundations/"):
+            for name in re.findall(r"\]\(([\w./-]+\.md)", prose(DOCS / page)):
+                target = (DOCS / page).parent.joinpath(name).resolve().relative_to(DOCS).as_posix()
+                if target in order and order.index(target) > order.index(page) + 1:
+                    forward.append(f"{page} → {target}")
+    assert len(forward) <= 4, forward
