@@ -9,7 +9,7 @@ from playwright.sync_api import sync_playwright
 from tests.site import book
 
 TARGET = book.DOCS / "assets" / "screenshots"
-PAGE, SECTION = "foundations/averaging.html", "#from-averages-to-attention"
+PAGE, SECTION = "foundations/dot-product.html", "#all-pairs-at-once"
 SCHEMES = ("light", "dark")
 
 
