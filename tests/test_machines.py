@@ -9,7 +9,7 @@ from tools import machines
 from tools.machines import MACHINES, Machine
 
 
-@pytest.mark.parametrize("name", ["no-vectors", "any-intel"])
+@pytest.mark.parametrize("name", [pytest.param("no-vectors", marks=pytest.mark.lab), "any-intel"])
 def test_the_unchanged_book_passes_on(name):
     here = replace(MACHINES[name], options=())  # the other workers of this run are at work
     done = machines.run(here, tests=())

@@ -304,7 +304,15 @@ def test_no_processor_is_left_behind(page):
     assert torch.equal(x @ w, drawn(6, 8) @ w)
 
 
-@pytest.mark.parametrize("path", BOOK, ids=lambda path: name_of(path, shake.ROOT))
+# What trains much takes long on such a processor: `make test-labs` and `make shake` run these.
+LONG = ("context", "scaling", "query-key-value", "causal-mask", "order", "gpt", "heads", "dropout")
+EACH = [
+    pytest.param(path, id=name_of(path, shake.ROOT), marks=[pytest.mark.lab] * (path.stem in LONG))
+    for path in BOOK
+]
+
+
+@pytest.mark.parametrize("path", EACH)
 def test_the_page_holds_on_a_simulated_processor(path):
     run = shake.shake(path, seed=0)
     assert not run.unknown

@@ -194,12 +194,12 @@ def damaged(page):
     return dataclasses.replace(page, text="\n".join(lines)), count
 
 
-def test_nineteen_in_twenty_wrong_digits_in_the_text_of_the_book_are_noticed():
+def test_nine_in_ten_wrong_digits_in_the_text_of_the_book_are_noticed():
     """The others happen to make another number of the page."""
     books = [damaged(read(path)) for path in pages(ROOT)]
     total = sum(count for _, count in books)
-    assert total > 200
-    assert sum(len(stale(page)) for page, _ in books) >= 0.95 * total
+    assert total > 100
+    assert sum(len(stale(page)) for page, _ in books) >= 0.9 * total
 
 
 CELLS = [
