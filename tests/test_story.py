@@ -49,3 +49,10 @@ def test_the_first_figure_of_the_book_is_the_trained_head():
         computed["values"] = x @ head["W_value"] @ votes
         for name, matrix in computed.items():
             assert torch.allclose(torch.tensor(shown[name]), matrix, atol=0.0051), name
+
+
+@pytest.mark.parametrize("page", [read(path) for path in pages(ROOT)], ids=lambda page: page.name)
+def test_a_line_that_begins_with_a_hash_is_a_heading(page):
+    """Wrapped badly, the number of an issue becomes one."""
+    prose = re.sub(r"^ *(`{3,}|~{3,}).*?^ *\1", "", page.text, flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ *#+(?!#| ).*$", prose, re.MULTILINE) == []

@@ -157,6 +157,7 @@ def test_the_first_bracket_is_painted(webkit, address, page_with, kind, mark):
     """As published it looks as where nothing may hang, and not as where everything does."""
     webkit.go(address + page_with(mark))
     webkit.run("() => document.fonts.ready.then(() => true)")
+    webkit.run("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
     webkit.run(
         """(kind) => [...document.querySelectorAll(`.md-content ${kind}`)].find(
              (one) => one.checkVisibility() && /^[[(]/.test(one.textContent)).id = 'bracketed'""",

@@ -27,6 +27,7 @@ CLICK_AND_READ = """async (button) => {
 # programs begin with the whole of the one before: that part runs once, and what is left of each
 # program runs in a fork that starts from exactly there, so no program sees another's end.
 RUNNER = r"""
+import shutil
 import contextlib, io, json, os, sys, tempfile, traceback, types
 import torch
 torch.set_num_threads(1)
@@ -73,9 +74,10 @@ def run_page(programs, out):
             begun = program
     json.dump(results, out)
 
+files = os.getcwd()
 for line in sys.stdin:
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+        os.chdir(shutil.copytree(files, folder, dirs_exist_ok=True))
         print(json.dumps(forked(lambda out: run_page(json.loads(line), out))), flush=True)
         os.chdir("/")
 """
