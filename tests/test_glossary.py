@@ -48,8 +48,10 @@ def test_links_to_the_glossary_find_their_words():
 # Words that pages use in their everyday sense, too: of these only a link to the glossary counts.
 EVERYDAY = {"batch", "channel", "head", "key", "mask", "position", "query", "sequence", "value"}
 EVERYDAY |= {"decoder", "encoder", "gradient", "loss", "padding", "parameter", "sampling", "shape"}
-TAUGHT = re.compile(
-    r"^### (?P<name>.+?) \{ #(?P<word>[\w-]+) \}\n(?:(?!### ).*\n)*?Taught in \[.+\]\((?P<page>.+)\)\.$",
+# How people say a word, its anchor, and the chapter that teaches it.
+TAUGHT = re.findall(
+    r"^### (.+?) \{ #([\w-]+) \}\n(?:(?!### ).*\n)*?Taught in \[.+\]\((.+)\)\.$",
+    prose(GLOSSARY),
     re.MULTILINE,
 )
 
@@ -69,18 +71,16 @@ def told(page: str) -> str:
 
 
 def test_every_word_names_the_chapter_that_teaches_it():
-    taught = {match["word"]: match["page"] for match in TAUGHT.finditer(prose(GLOSSARY))}
-    assert sorted(taught) == sorted(ENTRIES)
-    assert set(taught.values()) <= set(reading_order())
+    assert sorted(word for _, word, _ in TAUGHT) == sorted(ENTRIES)
+    assert {where for _, _, where in TAUGHT} <= set(reading_order())
 
 
 @pytest.mark.parametrize("page", reading_order())
 def test_no_chapter_needs_a_word_that_a_later_one_teaches(page):
     order, text = reading_order(), told(page)
     needed = set()
-    for match in TAUGHT.finditer(prose(GLOSSARY)):
-        name, word = match["name"], match["word"]
-        if order.index(match["page"]) <= order.index(page):
+    for name, word, where in TAUGHT:
+        if order.index(where) <= order.index(page):
             continue
         spoken = rf"\b{re.escape(name)}s?\b"
         used = word not in EVERYDAY and re.search(spoken, text, re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -27,8 +26,7 @@ CLICK_AND_READ = """async (button) => {
 # programs begin with the whole of the one before: that part runs once, and what is left of each
 # program runs in a fork that starts from exactly there, so no program sees another's end.
 RUNNER = r"""
-import shutil
-import contextlib, io, json, os, sys, tempfile, traceback, types
+import contextlib, io, json, os, shutil, sys, tempfile, traceback, types
 import torch
 torch.set_num_threads(1)
 
@@ -84,13 +82,11 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def run_each(tmp_path_factory):
+def run_each():
     """`run_each(programs)` returns what each program printed, errors included."""
     command = [sys.executable, "-c", RUNNER]
-    folder = shutil.copytree(book.DOCS / "files", tmp_path_factory.mktemp("copied") / "files")
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
-    ) as runner:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, cwd=book.DOCS / "files") as runner:
 
         def run(programs):
             runner.stdin.write(json.dumps(programs) + "\n")
