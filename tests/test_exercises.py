@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from literate.page import pages, read
 from literate.run import Run
-from tools.mutants import ROOT
+from tests.pages import PAGES
 
 EXERCISE = re.compile(
     r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M
@@ -23,11 +22,13 @@ except AssertionError as refusal:
 
 def with_exercises():
     """Return the pages that set exercises, each with the text of its section."""
-    books = [(page, page.text.partition("\n## Exercises\n")[2]) for page in map(read, pages(ROOT))]
-    return [pytest.param(page, text, id=page.name) for page, text in books if text]
+    books = [(page, page.text.partition("\n## Exercises\n")[2]) for page in PAGES]
+    return [(page, text) for page, text in books if text]
 
 
-every_page = pytest.mark.parametrize(("page", "text"), with_exercises())
+every_page = pytest.mark.parametrize(
+    ("page", "text"), with_exercises(), ids=lambda one: getattr(one, "name", "")
+)
 
 
 @every_page
@@ -52,20 +53,31 @@ def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text)
         assert places == sorted(places), f"exercise {number}: its parts stand in another order"
 
 
-@every_page
+# Chapters that train much take their time: `make test-labs` tries these.
+LONG = ("context", "scaling", "dropout", "gpt", "heads")
+each_page = pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        pytest.param(page, text, id=page.name, marks=[pytest.mark.lab] * (page.path.stem in LONG))
+        for page, text in with_exercises()
+    ],
+)
+
+
+@each_page
 def test_each_check_refuses_the_stub_and_says_why(page, text):
-    page.blocks = [
+    blocks = [
         replace(block, code=block.code + PROBE.format(found[1]))
         if (found := CHECK.search(block.code))
         else block
         for block in page.blocks
     ]
-    run = Run(page, solutions=False)
+    run = Run(replace(page, blocks=blocks), solutions=False)
     try:
         printed = {block.line: result for block, result in zip(run.blocks, run.all(), strict=True)}
     finally:
         run.close()
-    checks = [block for block in page.blocks if CHECK.search(block.code)]
+    checks = [block for block in blocks if CHECK.search(block.code)]
     assert len(checks) == len(EXERCISE.findall(text))
     for block in checks:
         result = printed[block.line]

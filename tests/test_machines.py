@@ -9,13 +9,15 @@ from tools import machines
 from tools.machines import MACHINES, Machine
 
 
-@pytest.mark.parametrize("name", [pytest.param("no-vectors", marks=pytest.mark.lab), "any-intel"])
+@pytest.mark.lab
+@pytest.mark.parametrize("name", ["no-vectors", "any-intel"])
 def test_the_unchanged_book_passes_on(name):
     here = replace(MACHINES[name], options=())  # the other workers of this run are at work
     done = machines.run(here, tests=())
     assert machines.passed(done), done.stdout[-4000:] + done.stderr[-2000:]
 
 
+@pytest.mark.lab
 def test_kernels_for_any_processor_return_other_bits_than_our_own():
     """So that the machines above are more than one."""
     here = machines.fingerprint(Machine())

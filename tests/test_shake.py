@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from literate.page import name_of, pages, read
+from literate.page import name_of
+from tests.pages import RUNNING
 from tools import processor, shake
 from tools.processor import Processor
 
 SEEDS = range(20)
-BOOK = [path for path in pages(shake.ROOT) if read(path).blocks]
+BOOK = [page.path for page in RUNNING]
 
 
 def drawn(*shape, dtype=torch.float32):

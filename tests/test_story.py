@@ -6,12 +6,12 @@ import pytest
 import torch
 import yaml
 
-from literate.page import pages, read
+from tests.pages import PAGES
 from tools.mutants import ROOT
 
 CHAPTERS = [
     page
-    for page in map(read, pages(ROOT))
+    for page in PAGES
     if page.path.parent.name in ("start", "foundations", "correctness", "model")
     and page.path.stem != "index"
 ]
@@ -38,7 +38,8 @@ def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
 
 
 def test_the_first_figure_of_the_book_is_the_trained_head():
-    fence = next(f for f in read(ROOT / "docs/index.md").fences if f.language == "attention")
+    home = next(page for page in PAGES if page.name == "docs/index.md")
+    fence = next(f for f in home.fences if f.language == "attention")
     stored = torch.load(ROOT / "docs/files/bank.pt", weights_only=True)
     head = stored["one_head"]
     votes = head["W_out"][:, [stored["spanish"].index(word) for word in ("orilla", "banco")]]
@@ -51,7 +52,7 @@ def test_the_first_figure_of_the_book_is_the_trained_head():
             assert torch.allclose(torch.tensor(shown[name]), matrix, atol=0.0051), name
 
 
-@pytest.mark.parametrize("page", [read(path) for path in pages(ROOT)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_line_that_begins_with_a_hash_is_a_heading(page):
     """Wrapped badly, the number of an issue becomes one."""
     prose = re.sub(r"^ *(`{3,}|~{3,}).*?^ *\1", "", page.text, flags=re.MULTILINE | re.DOTALL)

@@ -144,6 +144,7 @@ def test_the_rate_climbs_for_a_tenth_of_the_steps_and_then_falls_to_a_tenth():
     assert rates[-1] == pytest.approx(0.1, abs=1e-3)
 
 
+@pytest.mark.lab
 def test_a_run_that_is_killed_goes_on_to_the_same_losses(tmp_path, text):
     settings = replace(SMALL, steps=150, dropout=0.1)
     wanted = train(settings, tmp_path / "whole", path=text, quiet=True)

@@ -205,13 +205,12 @@ def chosen(page, most):
     return [m for group in groups.values() for m in group[:: -(-len(group) // most)]]
 
 
-def survey(most=2, every=1, quiet=False):
-    """Return (how many were caught, what was not, how many of each kind) over the whole book.
+def survey(books, most=2, every=1, quiet=False):
+    """Return (how many were caught, what was not, how many of each kind) over the pages `books`.
 
     Of the `most` examples of each kind in each output, one in `every` is tried.
     """
     caught, missed, kinds = 0, [], {}
-    books = [page for page in map(read, pages(ROOT)) if page.blocks]
     trials = [(page, mutant) for page in books for mutant in chosen(page, most)][::every]
     results = {page.name: outcomes(page) for page in books}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -227,9 +226,9 @@ def survey(most=2, every=1, quiet=False):
 
 def main(arguments=()):
     """Print what was done to the book and what was caught; return 1 if anything was not."""
-    caught, missed, kinds = survey(
-        sys.maxsize if "--all" in arguments else 2, quiet=not sys.stderr.isatty()
-    )
+    books = [page for page in map(read, pages(ROOT)) if page.blocks]
+    most = sys.maxsize if "--all" in arguments else 2
+    caught, missed, kinds = survey(books, most, quiet=not sys.stderr.isatty())
     for kind, count in sorted(kinds.items()):
         print(f"{count:6} {kind}")
     for page, mutant in missed:

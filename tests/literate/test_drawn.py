@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pytest_codeblocks import extract_from_file
 
 from literate import markup
-from literate.page import PageError, pages, read
+from literate.page import PageError, read
 from tests.literate.test_page import FORMS
+from tests.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
 UNSEEN = ("script", "style", "template", "head", "title", "textarea", "noscript", "select", "svg")
@@ -66,11 +67,12 @@ def test_every_form_is_drawn_as_it_is_run(book, text):
 
 
 def test_the_extractor_of_pytest_codeblocks_finds_the_same_fences():
-    for path in pages(ROOT):
-        page = read(path)
+    for page in PAGES:
         lines = page.text.split("\n")
         includes = {block.line: lines[block.line] for block in page.blocks if block.included}
-        found = [(b.lineno, b.syntax.split()[0], words(b.code)) for b in extract_from_file(path)]
+        found = [
+            (b.lineno, b.syntax.split()[0], words(b.code)) for b in extract_from_file(page.path)
+        ]
         assert found == [
             (fence.line, fence.language, words(includes.get(fence.line, fence.text)))
             for fence in page.fences

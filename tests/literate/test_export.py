@@ -16,15 +16,15 @@ from nbclient import NotebookClient
 from literate import compare, export
 from literate.__main__ import main
 from literate.child import THREADS
-from literate.page import files, pages, read
+from literate.page import files
+from tests.pages import RUNNING
 from tools.mutants import ROOT
 
-PAGES = [page for page in map(read, pages(ROOT)) if page.blocks]
 # A new interpreter for each page takes its time: `make test` starts these, `make test-labs` the rest.
 SOON = ("README.md", "docs/foundations/averaging.md")
 TAKEN_AWAY = [
     pytest.param(page, id=page.name, marks=() if page.name in SOON else pytest.mark.lab)
-    for page in PAGES
+    for page in RUNNING
 ]
 ALONE = {"OMP_NUM_THREADS": str(THREADS), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 

@@ -9,8 +9,8 @@ import pytest
 
 from literate import prose
 from literate.numerals import numerals, results
-from literate.page import pages, read
 from literate.prose import stale, stale_in_notebook
+from tests.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,11 +169,11 @@ def test_a_number_from_elsewhere_says_why(book):
 
 
 def test_the_text_of_every_page_holds():
-    assert [found for path in pages(ROOT) for found in stale(read(path))] == []
+    assert [found for page in PAGES for found in stale(page)] == []
 
 
 def test_the_book_marks_fewer_than_ten_numbers_as_coming_from_elsewhere():
-    assert sum(path.read_text().count('class="by-hand"') for path in pages(ROOT)) < 10
+    assert sum(page.text.count('class="by-hand"') for page in PAGES) < 10
 
 
 def damaged(page):
@@ -196,7 +196,7 @@ def damaged(page):
 
 def test_nine_in_ten_wrong_digits_in_the_text_of_the_book_are_noticed():
     """The others happen to make another number of the page."""
-    books = [damaged(read(path)) for path in pages(ROOT)]
+    books = [damaged(page) for page in PAGES]
     total = sum(count for _, count in books)
     assert total > 100
     assert sum(len(stale(page)) for page, _ in books) >= 0.9 * total

@@ -219,6 +219,7 @@ DEBUGGED = {
 }
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("text", "place"), DEBUGGED.values(), ids=DEBUGGED)
 def test_a_debugger_opens_in_the_page(project, text, place):
     write(project, "docs/a.md", text)
@@ -251,6 +252,7 @@ def test_a_checkout_that_cannot_be_written_to_can_be_tested(project):
     result.assert_outcomes(passed=6)
 
 
+@pytest.mark.lab
 def test_assertions_hold_under_an_optimizing_python(project, monkeypatch):
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (project.path / "pytest.ini").unlink()

@@ -616,7 +616,12 @@ def test_a_spawned_page_is_a_page(play, monkeypatch):
     assert results == forked
 
 
-@pytest.mark.parametrize("name", ["leaving at once", "a thread", "a process", *AT_THE_END])
+SLOWLY = [
+    pytest.param(name, marks=pytest.mark.lab) for name in ("a thread", "a process", *AT_THE_END)
+]
+
+
+@pytest.mark.parametrize("name", ["leaving at once", *SLOWLY])
 def test_a_spawned_page_that_does_not_end_well_is_named(verdict, monkeypatch, name):
     monkeypatch.setattr(runner, "FORKS", False)
     monkeypatch.setattr(runner, "GRACE", 0.5)

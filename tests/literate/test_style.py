@@ -2,7 +2,7 @@
 
 import pytest
 
-from literate.page import pages, read
+from tests.pages import PAGES
 from tools import style
 
 
@@ -13,14 +13,14 @@ def test_python_files_are_formatted_and_clean():
 
 def test_the_code_in_pages_is_formatted(monkeypatch):
     monkeypatch.chdir(style.ROOT)
-    changes = style.formatted([read(path) for path in pages(style.ROOT)])
+    changes = style.formatted(PAGES)
     assert [f"{page.name}:{block.line}" for page, block, _ in changes] == []
 
 
-@pytest.mark.parametrize("path", pages(style.ROOT), ids=lambda path: path.name)
-def test_the_code_in_pages_is_clean(path, monkeypatch):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_in_pages_is_clean(page, monkeypatch):
     monkeypatch.chdir(style.ROOT)
-    assert style.linted(read(path)) == []
+    assert style.linted(page) == []
 
 
 def test_a_fault_in_a_page_is_named_by_its_line(book):

@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from literate import page
 from literate.site import explorable
 from tests.literate import by_torch
+from tests.pages import PAGES
 from tests.site import book
 from tests.site.test_reading import axe
 
@@ -109,10 +109,10 @@ PLAIN = f"```python\nprint(text)\n```\n\n```output\n{'a long line of output ' * 
 def book_fences():
     """Each `attention` fence of the book: `{"page:line": body}`."""
     found = {}
-    for path in page.pages(book.ROOT):
-        for fence in page.read(path).fences:
+    for page in PAGES:
+        for fence in page.fences:
             if fence.language == "attention":
-                found[f"{path.relative_to(book.ROOT)}:{fence.line}"] = fence.text
+                found[f"{page.name}:{fence.line}"] = fence.text
     return found
 
 

@@ -9,10 +9,11 @@ import zipfile
 import pytest
 
 from literate import compare, export, page
+from tests import pages
 from tests.site import book
 from tests.site.test_reading import each_page, open_search, unfold
 
-RUNNING = [source for source in book.CHAPTERS if page.read(book.DOCS / source).blocks]
+RUNNING = [one.name.removeprefix("docs/") for one in pages.RUNNING if one.name != "README.md"]
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 CLICK_AND_READ = """async (button) => {

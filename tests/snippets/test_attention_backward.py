@@ -143,6 +143,7 @@ def test_nothing_of_the_size_of_the_scores_is_kept_between_the_passes():
     assert max(kept) == 60 * 5 < 50 * 60
 
 
+@pytest.mark.lab
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_works_under_compile_and_torch_func():
     inputs = leaves()

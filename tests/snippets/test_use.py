@@ -109,6 +109,7 @@ def missing_for_the_default_backend() -> str | None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # its own, while it is imported
 # A processor that lacks the instructions asked for compiles with the best that it has.
 @pytest.mark.filterwarnings("ignore:ignoring invalid value for ATEN_CPU_CAPABILITY:UserWarning")
+@pytest.mark.lab
 def test_multi_head_attention_compiles_with_the_default_backend(monkeypatch):
     if missing := missing_for_the_default_backend():
         pytest.skip(missing)
