@@ -19,7 +19,7 @@ from literate.page import Block, Page, without_front_matter
 CONTAINER = re.compile(
     r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
 )
-LINK = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s]+)")
+LINK = re.compile(r"(\]\()(?![a-z]+:|/)([^)\s]+)")
 ATTRIBUTES = re.compile(r" ?\{:? *[.#][^}\n]*\}")
 INDENT = 4  # spaces that make the inside of an admonition or a tab
 

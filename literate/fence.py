@@ -16,13 +16,14 @@ RUNS = ("python", "py", "python3", "py3")
 OUTPUTS = ("output", "attention")
 FLAGS = ("heatmap", "chart")
 OPTIONS = {  # of each kind of fence; None stands for code
-    "output": (*FLAGS, "rows", "cols", "caption", "raises", "varies"),
+    "output": (*FLAGS, "rows", "cols", "name", "caption", "raises", "varies"),
     "attention": (),
     None: ("title", "hl_lines", "linenums"),
 }
 FORMS = {  # what a value must look like that is no free text, and in words
     "hl_lines": (RE_HL_LINES, 'lines such as "1 3-4"'),
     "linenums": (re.compile(r"\d+$"), "the number of the first line"),
+    "name": (re.compile(r"[a-z][a-z_]*$"), "a word in small letters"),
     "raises": (
         re.compile(r"(?!(Syntax|Indentation|Tab)Error$)[^\W\d]\w*$"),
         "the name of an exception that a program ends in; of one that is no program,"
@@ -87,7 +88,7 @@ def check_options(language: str, options: dict[str, str]) -> None:
             raise ValueError(f'option `{key}` needs a value: {key}="…"')
         if key in FORMS and not FORMS[key][0].match(value):
             raise ValueError(f'{key}="{value}" is not {FORMS[key][1]}')
-        if key in ("rows", "cols") and "heatmap" not in options:
+        if key in ("rows", "cols", "name") and "heatmap" not in options:
             raise ValueError(f"option `{key}` labels a `heatmap`; the fence has none")
     if all(flag in options for flag in FLAGS):
         raise ValueError("an output is drawn as a `heatmap` or as a `chart`, not as both")

@@ -26,8 +26,9 @@ def with_exercises():
     return [(page, text) for page, text in books if text]
 
 
+EXERCISES = with_exercises()
 every_page = pytest.mark.parametrize(
-    ("page", "text"), with_exercises(), ids=lambda one: getattr(one, "name", "")
+    ("page", "text"), EXERCISES, ids=[page.name for page, _ in EXERCISES]
 )
 
 
@@ -59,7 +60,7 @@ each_page = pytest.mark.parametrize(
     ("page", "text"),
     [
         pytest.param(page, text, id=page.name, marks=[pytest.mark.lab] * (page.path.stem in LONG))
-        for page, text in with_exercises()
+        for page, text in EXERCISES
     ],
 )
 

@@ -1,5 +1,5 @@
-/* Heatmaps by keyboard: a table is one tab stop, and arrow keys go from cell to cell. Listens on
-   the document, so that it works on pages that arrive later, by instant navigation. */
+/* Heatmaps by keyboard: a table is one tab stop, and arrow keys go from cell to cell. A link of the
+   text to a cell lights it while the link is pointed at. Listens on the document, so that it works on pages that arrive later, by instant navigation. */
 (function () {
   "use strict";
   const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -30,6 +30,16 @@
     const column = cell.cellIndex + right;
     if (next && column > 0 && next.cells[column]) go(next.cells[column]);
   });
+
+  const lit = (event) => {
+    const link = event.target.closest && event.target.closest('.md-content a[href*="#"]');
+    const cell = link && document.getElementById(link.hash.slice(1));
+    if (cell && cell.matches(".heat td") && link.pathname === location.pathname) return cell;
+  };
+  for (const [begins, ends] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
+    document.addEventListener(begins, (event) => lit(event)?.classList.add("lit"));
+    document.addEventListener(ends, (event) => lit(event)?.classList.remove("lit"));
+  }
 
   document.addEventListener("click", function (event) {
     const cell = cellOf(event);

@@ -36,12 +36,16 @@ def output_figure(text: str, options: dict[str, str]) -> str:
     kind, exact = "", _exact(text, label)
     if "heatmap" in options:
         kind = " drawn"
-        drawn = figures.heatmaps(text, options.get("rows", ""), options.get("cols", ""))
+        drawn = _heatmaps(text, options)
         exact = drawn + _folded(exact, "Exact text")
     elif "chart" in options:
         kind = " drawn"
         exact = figures.chart(text) + _folded(exact, "The numbers")
     return f'<figure class="output{kind}"><figcaption>{caption}</figcaption>{exact}</figure>'
+
+
+def _heatmaps(text: str, options: dict[str, str]) -> str:
+    return figures.heatmaps(text, *(options.get(key, "") for key in ("rows", "cols", "name")))
 
 
 def _exact(text: str, label: str) -> str:
@@ -72,7 +76,7 @@ def check_output(text: str, options: dict[str, str]) -> None:
     """Raise ValueError where an `output` fence cannot be drawn as its options ask."""
     check_output_options(options)
     if "heatmap" in options:
-        figures.heatmaps(text, options.get("rows", ""), options.get("cols", ""))
+        _heatmaps(text, options)
     elif "chart" in options:
         figures.read_table(text)
 

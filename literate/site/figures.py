@@ -149,12 +149,13 @@ def _label(text: str) -> tuple[str, str]:
     return (said if said.strip() else ""), label.strip().rstrip(":=").rstrip()
 
 
-def heatmaps(text: str, rows: str = "", cols: str = "") -> str:
+def heatmaps(text: str, rows: str = "", cols: str = "", name: str = "") -> str:
     """Draw each 2-D slice of each tensor in `text` as a table; other text stays text.
 
     Args:
         text: what a block printed.
         rows, cols: words that label rows and columns, separated by spaces; by default, indices.
+        name: what links call the figure: `#name-2-3` is its cell [2, 3].
 
     Raises:
         DrawingError: there is no such tensor, or the labels do not fit one.
@@ -174,7 +175,8 @@ def heatmaps(text: str, rows: str = "", cols: str = "") -> str:
             )
         )
         for index, cells in part.slices():
-            drawn.append(heat_table(cells, row_names, column_names, _title(part, index)))
+            place = "-".join([name, *map(str, index)]) if name else ""
+            drawn.append(heat_table(cells, row_names, column_names, _title(part, index), place))
     return f'<div class="heats">{"".join(drawn)}</div>'
 
 
@@ -199,14 +201,22 @@ def number(cell: str) -> float:
     return float(cell == "True") if cell in ("True", "False") else float(cell)
 
 
-def heat_table(cells: list[list[str]], rows: list[str], cols: list[str], title: str) -> str:
-    """A table of printed cells, each shaded by its value, with its scale in the caption."""
+def heat_table(
+    cells: list[list[str]], rows: list[str], cols: list[str], title: str, name: str = ""
+) -> str:
+    """A table of printed cells, each shaded by its value, with its scale in the caption.
+
+    Cell [2, 3] of a table that has a name can be linked to: `#name-2-3`.
+    """
     shade, key = _scale([cell for row in cells for cell in row])
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in cols)
+    head = "".join(f'<th scope="col">{escape(label)}</th>' for label in cols)
     body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(map(shade, row))}</tr>'
-        for name, row in zip(rows, cells, strict=True)
+        f'<tr><th scope="row">{escape(label)}</th>{"".join(map(shade, row))}</tr>'
+        for label, row in zip(rows, cells, strict=True)
     )
+    if name:
+        places = product(range(len(rows)), range(len(cols)))
+        body = re.sub("<td", lambda _: '<td id="{}-{}-{}"'.format(name, *next(places)), body)
     body = body.replace(
         "<td", '<td tabindex="0"', 1
     )  # one tab stop a table; arrow keys do the rest

@@ -47,6 +47,7 @@ _served: Served | None = None
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
+CELL = re.compile(r'<td id="([^"]+)"')  # of a heatmap that has a name
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 
@@ -123,6 +124,8 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
     except (MathError, lab.LabError) as error:
         raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
     page.content = PLAIN.sub(r"\1", page.content or "")
+    if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
+        page.present_anchor_ids |= set(CELL.findall(page.content))
     page.meta.setdefault("description", _first_sentence(page.content))
 
 

@@ -305,7 +305,7 @@ def test_links_to_sources_lead_to_the_pages_made_from_them(book):
     text = "[a](b.md) [c](../labs/d.ipynb#e) [f](#here) [g](/h.md) [i](j.mdx)\n"
     assert told_as(book, text, "https://example.org/") == [
         "[a](https://example.org/part/b.html) [c](https://example.org/labs/d.html#e) "
-        "[f](#here) [g](/h.md) [i](https://example.org/part/j.mdx)"
+        "[f](https://example.org/part/page.html#here) [g](/h.md) [i](https://example.org/part/j.mdx)"
     ]
 
 

@@ -118,6 +118,8 @@ def test_the_caption_the_exception_and_the_reason_to_vary_are_shown():
     [
         ("heatmpa", "unknown option `heatmpa`"),
         ('rows="a b"', "`rows` labels a `heatmap`"),
+        ('name="first"', "`name` labels a `heatmap`"),
+        ('heatmap name="The first"', "is not a word in small letters"),
         ("heatmap chart", "not as both"),
         (
             'heatmap rows="a b"',
@@ -191,6 +193,21 @@ def test_a_heatmap_is_a_table_with_a_caption_scoped_headers_and_one_tab_stop():
 
 def test_without_labels_rows_and_columns_carry_the_indices_that_python_uses():
     assert words(output(WEIGHTS, "heatmap").table) == (["0", "1", "2"], ["0", "1", "2"])
+
+
+def test_each_cell_of_a_heatmap_that_has_a_name_has_one_too():
+    (table,) = BeautifulSoup(
+        figures.heatmaps("tensor([[1, 2], [3, 4]])", name="few"), "html.parser"
+    ).find_all("table")
+    assert {cell["id"]: cell.text for cell in table.tbody.find_all("td")} == {
+        "few-0-0": "1",
+        "few-0-1": "2",
+        "few-1-0": "3",
+        "few-1-1": "4",
+    }
+    second = BeautifulSoup(figures.heatmaps("[[[1, 2]], [[3, 4]]]", name="few"), "html.parser")
+    assert second.find(id="few-1-0-1").text == "4"
+    assert not output(WEIGHTS, "heatmap").select("td[id]")
 
 
 def test_the_exact_text_stays_one_keystroke_away_and_out_of_the_search():

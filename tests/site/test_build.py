@@ -265,6 +265,14 @@ def test_search_holds_each_formula_once(site):
     assert [entry["location"] for entry in index["docs"] if "\\frac{" in entry["text"]] == []
 
 
+FEW = """\
+```python
+print("tensor([[4, 5]])")
+```
+
+```output heatmap name="few"
+tensor([[4, 5]])
+```"""
 SOUND = {"index": "# Home\n\n[On](next.md#there)\n", "next": "# Next\n\n## There\n"}
 
 
@@ -280,9 +288,10 @@ def test_make_build_writes_a_sound_book(tmp_path):
     [
         ("index", "# Home\n\n[On](gone.md)\n", ["index.md", "gone.md"]),
         ("index", "# Home\n\n[On](next.md#gone)\n", ["index.md", "next.md#gone"]),
+        ("index", f"# Home\n\n{FEW}\n\n[5](#few-0-2)\n", ["index.md", "#few-0-2"]),
         ("stray", "# Stray\n", ['not included in the "nav"', "stray.md"]),
     ],
-    ids=["dead link", "dead anchor", "page missing from the nav"],
+    ids=["dead link", "dead anchor", "cell that is not there", "page missing from the nav"],
 )
 def test_make_build_fails_and_names_what_is_wrong(tmp_path, name, text, said):
     project = book.small_book(tmp_path, **SOUND)

@@ -88,7 +88,7 @@ tensor([[1.0000, 0.0000, 0.0000],
 print("scores:", scores)
 ```
 
-```output heatmap
+```output heatmap name="few"
 scores: tensor([[ 0.2899,    -inf,     nan],
         [-0.4656, -0.1723,    -inf]])
 ```"""
@@ -137,6 +137,7 @@ def address(tmp_path_factory):
             "# Figures",
             "[Heads](fence-5.md)",
             HEATMAP,
+            "The last but one is [0.1723](#few-1-1).",
             CHART,
             PLAIN,
             f"```attention\n{OURS['every control']}\n```",
@@ -504,6 +505,26 @@ def test_a_heatmap_is_one_tab_stop_and_arrow_keys_light_labels(visit):
     assert (
         "tensor([[1.0000, 0.0000, 0.0000]," in shown.locator(".output details").first.inner_text()
     )
+
+
+def test_a_link_of_the_text_to_a_cell_lights_it_and_its_labels(visit):
+    shown = visit("index.html")
+    link, cell = shown.get_by_role("link", name="0.1723"), shown.locator("#few-1-1")
+    table = shown.locator(".heatmap").filter(has=cell)
+    assert cell.inner_text() == "-0.1723"
+
+    def lit():
+        labels = [one.inner_text() for one in table.locator("th").all() if weight_of(one) == "600"]
+        return labels, cell.evaluate("cell => getComputedStyle(cell).outlineStyle")
+
+    for point, leave in (
+        (link.hover, lambda: shown.mouse.move(0, 0)),
+        (link.focus, lambda: link.evaluate("link => link.blur()")),
+    ):
+        point()
+        assert lit() == (["1", "1"], "solid")
+        leave()
+        assert lit() == ([], "none")
 
 
 def test_deeper_shades_are_larger_values_and_masked_cells_are_hatched(visit):
