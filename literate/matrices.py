@@ -18,9 +18,11 @@ import yaml
 
 from literate.fence import Fence
 from literate.markup import Misread
-from literate.site.explorable import EMBEDDED, PROJECTED, shown
+from literate.numerals import rounded
 
 SETS = ("choices", "heads")
+EMBEDDED = ("embeddings", "W_query", "W_key", "W_value")
+PROJECTED = ("queries", "keys", "values")
 MATRICES = (*EMBEDDED, *PROJECTED)
 MOST_PLACES = 6  # decimal places, where the fence shows none yet
 ALLOWED = (
@@ -128,7 +130,7 @@ def fill(body: str, values: list) -> str:
         else:
             start = "\n" + " " * (key.start_mark.column + 2) + "- "
             places = _places(rows)
-            new = "".join(f"{start}[{', '.join(shown(n, places) for n in row)}]" for row in rows)
+            new = "".join(f"{start}[{', '.join(rounded(n, places) for n in row)}]" for row in rows)
             last = _items(node)[-1] if _items(node) and not node.flow_style else node
             body = body[: key.end_mark.index] + ":" + new + body[last.end_mark.index :]
     return body
@@ -146,7 +148,7 @@ def _rows(name: str, value: Any) -> Rows:
 
 def _written(number: float, like: str) -> str:
     """Return `number` with the places of `like`; a fraction is never written as a whole number."""
-    return shown(number, len(like.partition(".")[2]) or (0 if number % 1 == 0 else MOST_PLACES))
+    return rounded(number, len(like.partition(".")[2]) or (0 if number % 1 == 0 else MOST_PLACES))
 
 
 def _places(rows: Rows) -> int:

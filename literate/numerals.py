@@ -75,3 +75,9 @@ def results(sentence: str) -> Iterator[float]:
             continue
         if isinstance(result, float):
             yield result
+
+
+def rounded(value: float, digits: int) -> str:
+    """Return `value` with so many decimal places: Python's rounding, and no minus before a zero."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text

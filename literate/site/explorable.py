@@ -39,13 +39,13 @@ from typing import Any
 
 import yaml
 
+from literate.matrices import EMBEDDED, MATRICES, PROJECTED
+from literate.numerals import rounded
 from literate.site.figures import heat_table
 
 STEPS = ("scores", "scaled", "masked", "weights", "context")
 CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")
-EMBEDDED = ("embeddings", "W_query", "W_key", "W_value")
-PROJECTED = ("queries", "keys", "values")
-PANEL_KEYS = ("name", "tokens", *EMBEDDED, *PROJECTED)
+PANEL_KEYS = ("name", "tokens", *MATRICES)
 Found = dict[str, yaml.Node]
 LARGEST = 1e4  # numbers beyond this overflow nothing, but no longer fit a cell
 
@@ -106,7 +106,7 @@ def _mapping(node: yaml.Node, known: tuple[str, ...]) -> Found:
     found: Found = {}
     for key, value in node.value:
         name, shows, _ = str(key.value).partition(" = ")
-        right = name in known and (not shows or name in (*EMBEDDED, *PROJECTED))
+        right = name in known and (not shows or name in MATRICES)
         _want(right, key, f"unknown key {key.value!r}; wanted one of {', '.join(known)}")
         _want(name not in found, key, f"{name} is given twice")
         found[name] = value
@@ -320,12 +320,6 @@ def compute(
 # ------------------------------------------------------------------------------------- drawing
 
 
-def shown(value: float, digits: int) -> str:
-    """A number as the figure shows it: Python's rounding, and no minus before a zero."""
-    text = f"{value:.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text
-
-
 def _config(spec: Explorable) -> str:
     """What the script needs to know, as JSON in an attribute."""
     config = {key: value for key, value in vars(spec).items() if key not in ("panels", "caption")}
@@ -342,7 +336,7 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     drawn = ""
     for step, title in (("weights", "attention weights"), ("context", "context vectors")):
         rows = steps[step]
-        cells = [[shown(cell, spec.digits) for cell in row] for row in rows]
+        cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
         columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
         title = where + title
         drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:])

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from literate import numerals
 from literate.site import explorable
 
 # The share of a step's largest value by which two right computations may differ: each sums a few
@@ -53,5 +54,5 @@ def assert_shown(step, texts, wanted, digits):
     slack = margin(wanted)
     for row, values in zip(texts, wanted.tolist(), strict=True):
         for text, value in zip(row, values, strict=True):
-            near = {explorable.shown(value + by, digits) for by in (-slack, 0.0, slack)}
+            near = {numerals.rounded(value + by, digits) for by in (-slack, 0.0, slack)}
             assert text in near, f"{step}: {text} is shown, wanted {' or '.join(sorted(near))}"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markdown import Markdown
 from pymdownx.superfences import SuperFencesException
 
+from literate import numerals
 from literate.page import PageError
 from literate.site import explorable, fences, figures
 from tests.literate import by_torch
@@ -672,9 +673,9 @@ def test_whatever_stands_in_a_token_reaches_the_script_unharmed():
 
 
 def test_numbers_are_shown_as_python_rounds_them():
-    assert explorable.shown(0.125, 2) == "0.12"
-    assert explorable.shown(-0.00001, 4) == "0.0000"
-    assert explorable.shown(-math.inf, 4) == "-inf"
+    assert numerals.rounded(0.125, 2) == "0.12"
+    assert numerals.rounded(-0.00001, 4) == "0.0000"
+    assert numerals.rounded(-math.inf, 4) == "-inf"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from literate import numerals
 from literate.site import explorable
 from tests.literate import by_torch
 from tests.pages import PAGES
@@ -198,7 +199,7 @@ class Driver:
             wanted = by_torch.attention(panel, **self.state)[step]
             by_torch.assert_equal(step, shown["values"], wanted)
             assert shown["texts"] == [
-                [explorable.shown(value, self.spec.digits) for value in row]
+                [numerals.rounded(value, self.spec.digits) for value in row]
                 for row in shown["values"]
             ]
             rows = wanted.tolist()
