@@ -45,7 +45,8 @@ def output_figure(text: str, options: dict[str, str]) -> str:
 
 
 def _heatmaps(text: str, options: dict[str, str]) -> str:
-    return figures.heatmaps(text, *(options.get(key, "") for key in ("rows", "cols", "name")))
+    given = {key: options.get(key, "") for key in ("rows", "cols", "name")}
+    return figures.heatmaps(text, **given, rounded="rounded" in options)
 
 
 def _exact(text: str, label: str) -> str:

@@ -118,8 +118,9 @@ def test_the_caption_the_exception_and_the_reason_to_vary_are_shown():
     ("options", "said"),
     [
         ("heatmpa", "unknown option `heatmpa`"),
-        ('rows="a b"', "`rows` labels a `heatmap`"),
-        ('name="first"', "`name` labels a `heatmap`"),
+        ('rows="a b"', "`rows` is of a `heatmap`"),
+        ('name="first"', "`name` is of a `heatmap`"),
+        ("rounded", "`rounded` is of a `heatmap`"),
         ('heatmap name="The first"', "is not a word in small letters"),
         ("heatmap chart", "not as both"),
         (
@@ -194,6 +195,14 @@ def test_a_heatmap_is_a_table_with_a_caption_scoped_headers_and_one_tab_stop():
 
 def test_without_labels_rows_and_columns_carry_the_indices_that_python_uses():
     assert words(output(WEIGHTS, "heatmap").table) == (["0", "1", "2"], ["0", "1", "2"])
+
+
+def test_a_zero_is_hatched_as_a_masked_cell_is_unless_it_is_rounded():
+    text = "tensor([[0.0000, 1.0000]])"
+    assert output(text, "heatmap").select("td.z") != []
+    assert output(text, "heatmap rounded").select("td.z, .hatch") == []
+    infinite = "tensor([[0.0000, -inf]])"
+    assert [cell.text for cell in output(infinite, "heatmap rounded").select("td.z")] == ["-inf"]
 
 
 def test_each_cell_of_a_heatmap_that_has_a_name_has_one_too():
