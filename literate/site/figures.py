@@ -247,7 +247,7 @@ def _scale(cells: list[str], rounded: bool) -> tuple[Callable[[str], str], str]:
     top = max((cell.lstrip("-") for cell in finite), key=number)
     base = least if number(top) / 2 < number(least) < number(top) else "0"
     low, high = number(base), number(top)
-    empty = [cell for cell in cells if cell == "False" or not rounded and ZERO.match(cell)]
+    empty = [cell for cell in cells if cell == "False" or (not rounded and ZERO.match(cell))]
     hatched = dict.fromkeys(["-inf"] if "-inf" in cells else empty)
 
     def shade(cell: str) -> str:
