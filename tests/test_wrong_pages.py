@@ -39,19 +39,13 @@ WRONG = {
         "forgets the state": ("token @ W_input + state @ W_state", "token @ W_input"),
         "asks the first word only": ("embed(sentence).mean(dim=0) @ W", "embed(sentence)[0] @ W"),
         "averages the channels": ("print(sentence.mean(dim=0),", "print(sentence.mean(dim=1),"),
-        "guesses what it was fitted to": (
-            "(vectors[500:] @ readout).sign() == answers[500:]",
-            "(vectors[:500] @ readout).sign() == answers[:500]",
-        ),
         "the twin is the story": ("twin = story.clone()", "twin = story"),
-        "divides by the padding": (
-            "means = batch.sum(dim=1) / lengths[:, None]",
-            "means = batch.mean(dim=1)",
+        "asks the wrong clue": (
+            'weights[1, words.index("paid")]',
+            'weights[1, words.index("rowed")]',
         ),
-        "counts the padding as words": (
-            "return x.sum(dim=1) / lengths[:, None]",
-            "return x.mean(dim=1)",
-        ),
+        "votes before it weighs": ("zip(context, context @ W,", "zip(context, embed(BOTH) @ W,"),
+        "counts what is wrong": ("== wet).sum()", "!= wet).sum()"),
     },
     "foundations/dot-product.md": {
         "no transpose": ("product = river @ river.T", "product = (river @ river.T).sqrt()"),
