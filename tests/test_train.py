@@ -160,6 +160,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_losses(tmp_path, text):
     assert same(found, wanted)
 
 
+@pytest.mark.lab
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, text):
     settings = replace(SMALL, steps=2000, every=200)
     process = start(settings, tmp_path / "run", text)

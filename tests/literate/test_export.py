@@ -21,7 +21,7 @@ from tests.pages import RUNNING
 from tools.mutants import ROOT
 
 # A new interpreter for each page takes its time: `make test` starts these, `make test-labs` the rest.
-SOON = ("README.md", "docs/foundations/averaging.md")
+SOON = ("docs/foundations/averaging.md",)
 TAKEN_AWAY = [
     pytest.param(page, id=page.name, marks=() if page.name in SOON else pytest.mark.lab)
     for page in RUNNING

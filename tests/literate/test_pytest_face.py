@@ -228,6 +228,7 @@ def test_a_debugger_opens_in_the_page(project, text, place):
     result.stdout.fnmatch_lines(["pages run in this process, for --pdb*", place, "*('a is', 1)"])
 
 
+@pytest.mark.lab
 def test_with_workers_a_page_stays_on_one(project):
     text = PAGE.replace("a = 1", "import os\na = 1\nfirst = os.environ['PYTEST_XDIST_WORKER']")
     text += "\n```python\nassert os.environ['PYTEST_XDIST_WORKER'] == first\n```\n"
@@ -244,6 +245,7 @@ def test_with_workers_a_page_stays_on_one(project):
     assert len(set.union(*workers.values())) == 2
 
 
+@pytest.mark.lab
 def test_a_checkout_that_cannot_be_written_to_can_be_tested(project):
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (project.path / "pytest.ini").unlink()

@@ -577,6 +577,7 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("command", "status"), INTERRUPTED.values(), ids=INTERRUPTED)
 def test_an_interrupt_ends_the_page_and_shows_no_traceback_of_ours(book, command, status):
     told = "import os, sys\nprint(os.linesep, os.getpid(), file=sys.stderr, flush=True)\n"
