@@ -47,7 +47,7 @@ _served: Served | None = None
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
-CELL = re.compile(r'<td id="([^"]+)"')  # of a heatmap that has a name
+CELL = re.compile(r'<td(?: tabindex="0")? id="([^"]+)"')  # of a heatmap that has a name
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 

@@ -273,7 +273,10 @@ print("tensor([[4, 5]])")
 ```output heatmap name="few"
 tensor([[4, 5]])
 ```"""
-SOUND = {"index": "# Home\n\n[On](next.md#there)\n", "next": "# Next\n\n## There\n"}
+SOUND = {
+    "index": f"# Home\n\n{FEW}\n\n[On](next.md#there), [4](#few-0-0), [5](#few-0-1)\n",
+    "next": "# Next\n\n## There\n",
+}
 
 
 def test_make_build_writes_a_sound_book(tmp_path):
