@@ -192,10 +192,18 @@ WRONG = {
             "return x.reshape(x.shape[0], x.shape[2], -1)",
         ),
         "no mask": ('scores.masked_fill(future, float("-inf")).softmax', "scores.softmax"),
-        "scaled by the embedding dimension": ("/ 4**0.5", "/ 12**0.5"),
-        "queries and keys exchanged": (
-            "projected.chunk(3, dim=-1))",
-            "projected.chunk(3, dim=-1)[::-1])",
+        "scaled by the number of tokens": (
+            "/ queries.shape[-1] ** 0.5",
+            "/ queries.shape[-2] ** 0.5",
+        ),
+        "queries and values exchanged": (
+            "queries, keys, values = (split_heads(",
+            "values, keys, queries = (split_heads(",
+        ),
+        "the twins are told apart": ("+= nudge", "+= 0.1"),
+        "the other head silenced": (
+            'cut["W_o"][4 * silent : 4 * silent + 4]',
+            'cut["W_o"][4 - 4 * silent : 8 - 4 * silent]',
         ),
     },
     "correctness/cross-attention.md": {
