@@ -357,6 +357,13 @@ def test_code_that_must_raise_keeps_its_strings_when_it_is_indented(book):
     assert spoken.getvalue() == "\nx\n  end\nZeroDivisionError: division by zero\n"
 
 
+def test_code_that_must_raise_keeps_its_empty_lines_empty(book):
+    page = book.read(
+        '```python\na = 1\n\na / 0\n```\n\n```output raises="ZeroDivisionError"\nx\n```\n'.encode()
+    )
+    assert "try:\n    a = 1\n\n    a / 0\n" in export.pieces(page)[0]
+
+
 # ---- The command. ----
 
 

@@ -114,6 +114,11 @@ def test_the_caption_the_exception_and_the_reason_to_vary_are_shown():
     assert "Differs between platforms: dropout." in output("1", 'varies="dropout"').figcaption.text
 
 
+@pytest.mark.parametrize("option", ["caption", "varies"])
+def test_a_caption_shows_its_signs_and_tags_as_they_are_written(option):
+    assert "where i < j <b>& k" in output("1", f'{option}="where i < j <b>& k"').figcaption.text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -155,7 +155,7 @@ heads:
 
 
 def test_each_head_has_its_own_matrices():
-    assert fill(HEADS, [[[4.0]], [[5.0], [6.0]]]) == HEADS.replace("1.0]]", "4.0]]").replace(
+    assert fill(HEADS, [[[14.0]], [[5.0], [6.0]]]) == HEADS.replace("1.0]]", "14.0]]").replace(
         "- [1.0]\n      - [2.0]", "- [5.0]\n      - [6.0]"
     )
 
@@ -167,7 +167,7 @@ def test_a_matrix_of_another_shape_is_written_anew_and_comments_stay():
 
 
 def test_a_fraction_is_never_written_as_a_whole_number():
-    assert fill("keys = x: [[1, 2]]", [[[1.0, 2.25]]]) == "keys = x: [[1, 2.250000]]"
+    assert fill("keys = x: [[1, 2]]", [[[1.25, 2.0]]]) == "keys = x: [[1.250000, 2]]"
 
 
 @pytest.mark.parametrize(

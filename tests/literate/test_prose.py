@@ -82,6 +82,11 @@ def test_a_complaint_names_the_line_and_the_nearest_printed_numbers(book):
     assert found.endswith("; nearest: -144.5, 5.812e-06, 0.28912, 1_536")
 
 
+def test_a_number_below_all_has_its_nearest_above(book):
+    (found,) = complaints(book, "It prints -777.")
+    assert found.endswith("; nearest: -144.5, 5.812e-06")
+
+
 def test_a_caption_is_prose(book):
     (found,) = complaints(book, "", caption="Falls to 0.281")
     assert found.startswith("docs/page.md:9: 0.281 ")

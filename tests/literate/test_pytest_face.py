@@ -34,6 +34,13 @@ def test_every_block_is_a_test_named_by_its_page_and_line(project):
     ]
 
 
+def test_an_editor_finds_each_test_at_its_line(project):
+    items, _ = project.inline_genitems("docs/a.md")
+    assert [item.location for item in items] == [
+        ("docs/a.md", line - 1, f"line {line}") for line in (4, 8, 16)  # pytest counts from 0
+    ]
+
+
 def test_a_page_can_be_chosen_by_its_path(project):
     result = run(project, "-v", "docs/a.md")
     assert passed(result) == ["docs/a.md::line 4", "docs/a.md::line 8", "docs/a.md::line 16"]

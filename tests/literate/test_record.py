@@ -132,6 +132,14 @@ def test_a_check_returns_each_failure_by_the_line_where_it_is_said(project):
     assert {line: report.split(":")[1] for line, report in failures.items()} == {21: "22", 25: "25"}
 
 
+def test_a_check_says_all_that_does_not_hold_at_a_line(project):
+    output = '```output caption="It is 1.4142"\n3.0000'
+    write(project, "docs/a.md", PAGE.replace("```output\n2.0000", output))
+    (report,) = record.check(reader.read(project.path / "docs/a.md")).values()
+    assert "the output differs" in report
+    assert "1.4142 stands in no output" in report
+
+
 def test_a_check_says_what_was_not_run(project):
     write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
     failures = record.check(reader.read(project.path / "docs/a.md"))

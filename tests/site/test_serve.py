@@ -196,9 +196,17 @@ def test_an_error_is_shown_at_its_line_and_recovered_from(server, text, line):
     assert server.save(GOOD + f"\n{line} is mended.\n").select(".differs") == []
 
 
-def test_an_error_is_pointed_at_below_front_matter_too(server):
-    shown = server.save("---\ndescription: words\n---\n\n# A page\n\nBad $\\foo$ here.\n")
-    assert "▸    7 | Bad $\\foo$ here.\n" in shown.select_one(".differs").get_text()
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("---\ndescription: words\n---\n\n# A page\n\nBad $\\foo$ here.\n", 7),
+        ("# A page of $\\foo$\n" + GOOD, 1),
+    ],
+    ids=["below front matter", "in the first line"],
+)
+def test_an_error_is_pointed_at(server, text, line):
+    shown = server.save(text).select_one(".differs").get_text()
+    assert f"▸{line:5} | {text.splitlines()[line - 1]}\n" in shown
 
 
 def test_a_dead_link_does_not_end_the_server(server):
