@@ -359,7 +359,7 @@ def test_code_that_must_raise_keeps_its_strings_when_it_is_indented(book):
 
 def test_code_that_must_raise_keeps_its_empty_lines_empty(book):
     page = book.read(
-        '```python\na = 1\n\na / 0\n```\n\n```output raises="ZeroDivisionError"\nx\n```\n'.encode()
+        '```python\na = 1\n\na / 0\n```\n\n```output raises="ZeroDivisionError"\nx\n```\n'
     )
     assert "try:\n    a = 1\n\n    a / 0\n" in export.pieces(page)[0]
 

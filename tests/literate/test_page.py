@@ -133,6 +133,11 @@ def test_an_output_belongs_to_the_block_before_it(book):
     assert second.output is None
 
 
+def test_an_empty_line_of_a_block_quote_may_stand_before_an_output(book):
+    page = book.read("> ```python\n> print(1)\n> ```\n>\n> ```output\n> 1\n> ```\n")
+    assert page.blocks[0].output.text == "1\n"
+
+
 def test_a_solution_is_known_by_its_admonition(book):
     page = book.read("""
         ```python
@@ -151,13 +156,19 @@ def test_a_solution_is_known_by_its_admonition(book):
             c = 1
             ```
 
-        ??? note "No answer"
+        ??? note "Solution of another kind"
 
             ```python
             d = 1
             ```
+
+        ??? success "No answer"
+
+            ```python
+            e = 1
+            ```
         """)
-    assert [block.solution for block in page.blocks] == [False, True, True, False]
+    assert [block.solution for block in page.blocks] == [False, True, True, False, False]
 
 
 IN_DOCS = ("b.md", "a/c.md", "build/d.md", "dist/e.md", "node_modules/f.md", "venv/g.md", "h.mkd")
@@ -298,6 +309,11 @@ BAD = {
     "a style that changes what is shown": (
         "Some <style>pre { display: none }</style>\n\n```python\n1\n```\n",
         1,
+        "holds no <style>",
+    ),
+    "a style of the page, after code that shows one": (
+        "```html\n<style>\n```\n\n<style>\n</style>\n",
+        5,
         "holds no <style>",
     ),
     "a dialog, which is closed": ("<dialog>\n\n```python\n1\n```\n</dialog>\n", 1, "no <dialog>"),

@@ -37,7 +37,8 @@ def test_every_block_is_a_test_named_by_its_page_and_line(project):
 def test_an_editor_finds_each_test_at_its_line(project):
     items, _ = project.inline_genitems("docs/a.md")
     assert [item.location for item in items] == [
-        ("docs/a.md", line - 1, f"line {line}") for line in (4, 8, 16)  # pytest counts from 0
+        ("docs/a.md", line - 1, f"line {line}")
+        for line in (4, 8, 16)  # pytest counts from 0
     ]
 
 
@@ -163,6 +164,12 @@ def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference
     result.assert_outcomes(passed=2, skipped=1)
     result.stdout.fnmatch_lines(["*docs/a.md:22: varies (masks); it differs on this platform*"])
     monkeypatch.setattr("literate.compare.on_reference_platform", lambda root: True)
+    run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
+
+
+def test_an_exception_in_a_block_whose_output_varies_fails_everywhere(project):
+    text = PAGE.replace("```output\n2.0000", '```output varies="masks"\n2.0000')
+    write(project, "docs/a.md", text.replace("a + 1", "a + c"))
     run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
 
 

@@ -98,6 +98,13 @@ def test_the_source_of_included_functions_and_classes_can_be_read(book, play):
     assert last.printed == "class Part:\n    pass\n def use(x):\n    return x\n\n"
 
 
+def test_the_source_of_a_class_can_be_read_though_its_block_must_raise(play):
+    raising = code("class Half:\n    size = 2\n1 / 0")
+    announced = '```output raises="ZeroDivisionError"\nx\n```\n'
+    *_, last = play(raising + announced + code("import inspect\nprint(inspect.getsource(Half))"))
+    assert last.printed == "class Half:\n    size = 2\n\n"
+
+
 def test_pickle_and_dataclasses_and_annotations_work(play):
     (result,) = play(
         code("""
@@ -137,6 +144,19 @@ def test_files_that_a_page_writes_stay_in_a_folder_of_its_own(play, book):
     )
     assert results[1].printed == "a\n"
     assert not list(book.root.rglob("a.txt"))
+
+
+def test_a_page_imports_a_file_that_it_wrote(play):
+    write = "import pathlib; pathlib.Path('own.py').write_text('a = 7')"
+    assert play(code(write, "import own\nprint(own.a)"))[1].printed == "7\n"
+
+
+def test_the_script_of_a_page_holds_neither_figures_nor_what_must_raise(play):
+    figure = "```attention\ntokens: a\nembeddings = a: [[1.0]]\n```\n"
+    raising = code("1 / 0") + '```output raises="ZeroDivisionError"\nx\n```\n'
+    read = "import pathlib\nprint(pathlib.Path(__file__).read_text())"
+    *_, last = play(code("a = [[1.0]]") + figure + raising + code(read))
+    assert last.printed == f"a = [[1.0]]\n\n{read}\n\n"
 
 
 def test_an_include_runs_the_section_it_shows(book, play):
@@ -181,6 +201,13 @@ def test_a_traceback_through_an_include_names_its_file(book, play):
         '  File "snippets/parts.py", line 7, in fail\n    raise KeyError("x")\n' in result.traceback
     )
     assert result.line == 6
+
+
+def test_a_traceback_through_the_second_of_two_includes_names_it(book, play):
+    book.snippet("one.py", "a = 1\n")
+    book.snippet("two.py", "1 / 0\n")
+    _, result = play(code('--8<-- "one.py"', '--8<-- "two.py"'))
+    assert '  File "snippets/two.py", line 1, in <module>\n    1 / 0\n' in result.traceback
 
 
 def test_a_traceback_keeps_its_causes(play):
@@ -287,6 +314,17 @@ def test_a_block_that_misbehaves_is_named(verdict, text, line, words):
     assert "literate/child.py" not in failure.report
     assert second.split(" | ")[1] == code(text).split("\n")[line - 1].strip()
     assert (sys.stdin, sys.stdout, sys.stderr, os.fstat(1)) == streams
+
+
+def test_what_a_block_may_print_is_not_used_up_by_those_before_it(play):
+    results = play(code(*["print('a' * 60_000)"] * 2))
+    assert [result.raised for result in results] == ["", ""]
+
+
+def test_a_block_is_not_blamed_for_what_went_past_stdout_before_it(play):
+    first, second, _ = play(code("import os\nos.write(1, b'unseen')", "a = 1", "a = 2"))
+    assert "file descriptor 1" in first.broken
+    assert second.broken == ""
 
 
 # ---- A page that does not end as it should. ----
@@ -773,6 +811,20 @@ def test_a_page_that_replaces_the_checker_is_checked(verdict):
     change, _ = LEAKS["the checker"]
     text = code(change, "print(1)") + "\n```output\n2\n```\n"
     assert verdict(text).line == 10
+
+
+SEEDS = {
+    "random": "import random as r\n{}print(r.random())",
+    "numpy": "import numpy.random as r\n{}print(r.rand())",
+    "torch": "import torch as r\n{}print(r.rand(1))",
+}
+
+
+@pytest.mark.parametrize("text", SEEDS.values(), ids=SEEDS)
+def test_a_page_draws_as_if_it_had_set_the_seed_0(play, text):
+    seed = "r.manual_seed(0)\n" if "torch" in text else "r.seed(0)\n"
+    (unseeded,), (seeded,) = play(code(text.format(""))), play(code(text.format(seed)))
+    assert unseeded.printed == seeded.printed
 
 
 def test_a_set_is_printed_in_the_same_order_in_every_run(play):

@@ -286,6 +286,15 @@ def test_make_build_writes_a_sound_book(tmp_path):
     assert (tmp_path / "site/next.html").exists()
 
 
+def test_a_page_says_how_many_minutes_it_takes_and_at_least_one(tmp_path):
+    long = "# Long\n\n" + "word " * 600
+    book.build(
+        tmp_path / "site", book.small_book(tmp_path, index="# Home\n", short="# Short\n", long=long)
+    )
+    found = [(tmp_path / f"site/{name}.html").read_text("utf-8") for name in ("short", "long")]
+    assert [re.findall(r"\d+ min read", html) for html in found] == [["1 min read"], ["3 min read"]]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
