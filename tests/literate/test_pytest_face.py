@@ -155,6 +155,14 @@ def test_a_page_that_cannot_be_read_fails_the_run_and_says_where(project):
     result.stdout.fnmatch_lines(["docs/a.md:24: unclosed fence*"])
 
 
+def test_an_exception_that_was_announced_stops_no_later_block(project):
+    raising = (
+        'a = 1\n[][0]\n```\n\n```output raises="IndexError"\nIndexError: list index out of range\n'
+    )
+    write(project, "docs/a.md", PAGE.replace("a = 1\n", raising))
+    run(project, "docs/a.md").assert_outcomes(passed=3)
+
+
 def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference(
     project, monkeypatch
 ):
@@ -186,6 +194,11 @@ def test_a_page_that_does_not_lean_on_its_solutions_passes(project):
     text = LEANING.replace("a = 7", "c = 7").replace("\n7\n", "\n1\n")
     write(project, "docs/a.md", text)
     run(project, "docs/a.md").assert_outcomes(passed=6)
+
+
+def test_a_page_whose_solutions_come_last_runs_with_them_alone(project):
+    write(project, "docs/a.md", LEANING.rpartition("```python")[0])
+    run(project, "docs/a.md").assert_outcomes(passed=4)
 
 
 def test_what_the_process_has_is_left_as_it_was(project):

@@ -946,6 +946,12 @@ def test_a_block_that_ends_in_a_value_is_told_to_print_it(verdict, text):
     assert "print it" in failure.report
 
 
+def test_an_include_that_ends_in_a_value_is_told_where_the_page_includes_it(book, verdict):
+    book.snippet("shown.py", "a = 1\na\n")
+    report = verdict(code('--8<-- "shown.py"')).report
+    assert report.startswith("docs/page.md:1: the block ends in a value")
+
+
 @pytest.mark.parametrize("text", FOR_EFFECT.values(), ids=FOR_EFFECT)
 def test_a_block_that_ends_in_an_effect_is_left_alone(verdict, text):
     assert verdict(code(text)) is None
