@@ -232,8 +232,8 @@ def _is_for_show(expression: ast.expr, value: object) -> bool:
 def _last_line(error: BaseException) -> str:
     """Return the line that names the exception; the first, where the message has several."""
     entries = traceback.format_exception_only(error)
-    name = type(error).__name__
-    named = (entry for entry in reversed(entries) if name in entry.split(":")[0])
+    # Before it stands the code of a SyntaxError, indented; after it stand notes.
+    named = (entry for entry in entries if not entry.startswith(" "))
     return next(named, entries[-1]).split("\n")[0]
 
 

@@ -327,6 +327,28 @@ def test_a_block_is_not_blamed_for_what_went_past_stdout_before_it(play):
     assert second.broken == ""
 
 
+LAST_LINES = {
+    "a message of two lines": ("raise ValueError('one\\ntwo')", "ValueError: one"),
+    "a note": (
+        "error = ValueError('one')\nerror.add_note('ValueError: two')\nraise error",
+        "ValueError: one",
+    ),
+    "code that names it": ("SyntaxError = = 1", "SyntaxError: invalid syntax"),
+    "an exception of a module": ("import json\njson.loads('')", "json.decoder.JSONDecodeError: "),
+    "a group": (
+        "raise ExceptionGroup('many', [ValueError('one')])",
+        "ExceptionGroup: many (1 sub-exception)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), LAST_LINES.values(), ids=LAST_LINES)
+def test_the_last_line_of_a_block_names_its_exception(play, text, line):
+    (result,) = play(code(text))
+    assert result.last_line.startswith(line)
+    assert "\n" not in result.last_line
+
+
 # ---- A page that does not end as it should. ----
 
 LOOPS = {
@@ -898,6 +920,18 @@ def test_warnings_do_not_stop_a_page(play):
     assert result.printed == "1\n"
 
 
+def test_a_page_may_catch_its_own_warnings(play):
+    (result,) = play(
+        code("""
+        import contextlib, io, warnings
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            warnings.warn("old")
+        print("UserWarning: old" in said.getvalue())
+        """)
+    )
+    assert result.printed == "True\n"
+
+
 def test_objects_of_a_page_do_not_pass_for_those_of_the_tests(play):
     play(code("class Thing: ..."))
     with pytest.raises(AttributeError):
@@ -968,8 +1002,20 @@ def test_an_expression_that_raises_shows_its_own_line(verdict):
     assert '  File "docs/page.md", line 3, in <module>\n    a / 0\n' in failure.report
 
 
+DRAWS = """
+import sys, types
+plot, figures = types.SimpleNamespace(), [1]
+plot.get_fignums, plot.close = lambda: figures, lambda which: figures.clear()
+sys.modules["matplotlib.pyplot"] = plot
+"""
+
+
 def test_a_block_that_leaves_a_figure_open_is_told_to_print(verdict):
-    draws = "import sys, types\nplot = sys.modules['matplotlib.pyplot'] = types.SimpleNamespace()"
-    stub = "plot.get_fignums, plot.close = lambda: [1], lambda which: None"
-    failure = verdict(code(f"{draws}\n{stub}\nb = 1"))
+    failure = verdict(code(DRAWS))
     assert failure.report.startswith("docs/page.md:5: the block leaves a figure open")
+
+
+def test_a_block_is_not_blamed_for_a_figure_that_one_before_it_left_open(play):
+    first, second = play(code(DRAWS, "b = 1"))
+    assert "leaves a figure open" in first.broken
+    assert second.broken == ""
