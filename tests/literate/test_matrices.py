@@ -68,6 +68,11 @@ def test_a_stale_number_fails_at_its_line(book, right, wrong, line):
     assert failure.report.startswith(f"docs/page.md:{line}:")
 
 
+def test_an_expression_that_raises_is_told_as_that_exception(book):
+    (failure,) = failures(book.read(PAGE.replace("embeddings = x", "embeddings = y")))
+    assert "NameError: name 'y' is not defined" in failure.report.split("\n")[0]
+
+
 def test_a_number_typed_by_hand_is_left_alone(book):
     assert failures(book.read(PAGE.replace("[[1.0], [0.0]]", "[[7.0], [8.0]]"))) == []
 

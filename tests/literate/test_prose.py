@@ -134,7 +134,7 @@ def test_arithmetic_holds_in_its_own_sentence_item_or_row_alone(book, text):
         "The largest float16 is 65,504; exp passes it from 11.1 on, and float32's, $e^{88.7}$.",
         "GPT-2024 and H200, [#1061](https://x.org/issues/1061) and https://x.org/777",
         "[text](other/777/x.md) and [site]\n\n[site]: ../777/x.md",
-        "It was shown by Luong (2015), (Vaswani et al., 2017), in 2019, and mended in August 2026.",
+        "It was shown by Luong (2015), (Vaswani et al., 2017), in 2019, and mended in August 2026, to last until 2031.",
         "See section 3.2.1, Chapter 3.14 and 3.15, Python 3.11, 3.12 and 3.13, and torch 2.13.0.",
         "The class is `Model1234(777)`, at 2.13.1.",
         "<figure class='x' width='360'></figure> ![pic](a.png){ width=777 .x }",

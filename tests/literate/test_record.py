@@ -143,7 +143,9 @@ def test_a_check_says_all_that_does_not_hold_at_a_line(project):
 def test_a_check_says_what_was_not_run(project):
     write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
     failures = record.check(reader.read(project.path / "docs/a.md"))
-    assert [report.split(":")[1] for report in failures.values()] == ["5", "8", "16"]
+    _, *later = failures.values()
+    assert [report.split(": ")[0] for report in later] == ["docs/a.md:8", "docs/a.md:16"]
+    assert all("the block on line 4 failed first" in report for report in later)
 
 
 def test_a_check_keeps_the_record(project):

@@ -1,5 +1,6 @@
 """A page is one real module; a block that misbehaves is named, and leaves nothing behind."""
 
+import contextlib
 import math
 import os
 import pickle
@@ -356,6 +357,11 @@ LOOPS = {
     "sleeping": ("import time\ntime.sleep(999)", 3),
     "native code": ("a = 1\nsum(range(10**13))", 3),
     "a loop in a function": ("def spin():\n    while True: pass\n\nspin()", 3),
+    "a loop beside a thread that waits": (
+        "from threading import Event, Thread\n"
+        "Thread(target=lambda: Event().wait(), daemon=True).start()\nwhile True: pass",
+        4,
+    ),
     "a loop that catches everything": (
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
         4,
@@ -458,6 +464,26 @@ def test_what_a_page_does_as_it_ends_is_told_at_its_last_block(verdict, monkeypa
     failure = verdict(code("before = 1", text, "after = 1"))
     assert failure.line == 10
     assert words in failure.report.split("\n")[0]
+
+
+def test_a_page_whose_last_block_must_raise_is_ended_as_any_other(verdict):
+    text = code(AT_THE_END["printing as it ends"][0] + "\n1 / 0")
+    announced = '```output raises="ZeroDivisionError"\nZeroDivisionError: division by zero\n```\n'
+    assert "after its last block the page printed" in verdict(text + announced).report
+
+
+def test_of_what_outlives_a_page_the_first_is_named_with_its_line(verdict, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.1)
+    first = ENDINGS["a thread"][0]
+    assert verdict(code(first, first.replace("ever", "never"))).line == 1
+
+
+def test_the_line_where_a_page_was_stopped_is_found_whatever_its_name(book, monkeypatch):
+    monkeypatch.setattr(runner, "LIMIT", 0.5)
+    with contextlib.closing(
+        runner.Run(book.read(code("a = 1\nwhile True: pass"), "docs/größe.md"))
+    ) as run:
+        assert run.all()[0].line == 3
 
 
 def test_what_outlives_its_page_is_killed(verdict, monkeypatch):
@@ -915,9 +941,12 @@ def test_a_block_may_delete_the_folder_it_stands_in(play, book):
 
 
 def test_warnings_do_not_stop_a_page(play):
-    with pytest.warns(UserWarning, match="old"):
-        (result,) = play(code("import warnings\nwarnings.warn('old')\nprint(1)"))
+    with pytest.warns(DeprecationWarning, match="old") as warned:
+        (result,) = play(
+            code("import warnings\nwarnings.warn('old', DeprecationWarning)\nprint(1)")
+        )
     assert result.printed == "1\n"
+    assert (warned[0].filename, warned[0].lineno) == ("docs/page.md", 3)
 
 
 def test_a_page_may_catch_its_own_warnings(play):
@@ -970,6 +999,7 @@ FOR_EFFECT = {
     "words alone": "a = 1\n'words'",
     "an ellipsis": "a = 1\n...",
     "an assignment that is an expression": "a = 1\n(b := a)",
+    "a comment alone": "# nothing yet",
 }
 
 

@@ -286,13 +286,19 @@ def test_make_build_writes_a_sound_book(tmp_path):
     assert (tmp_path / "site/next.html").exists()
 
 
+def test_a_page_is_described_by_the_question_that_it_asks_first(tmp_path):
+    book.build(tmp_path / "site", book.small_book(tmp_path, index="# Home\n\nWhy? So. And on.\n"))
+    html = (tmp_path / "site/index.html").read_text("utf-8")
+    assert '<meta name="description" content="Why?">' in html
+
+
 def test_a_page_says_how_many_minutes_it_takes_and_at_least_one(tmp_path):
-    long = "# Long\n\n" + "word " * 600
+    long = "# Long\n\n" + "word " * 600 + "\n\n```python\na = 1\n```\n" * 8
     book.build(
         tmp_path / "site", book.small_book(tmp_path, index="# Home\n", short="# Short\n", long=long)
     )
     found = [(tmp_path / f"site/{name}.html").read_text("utf-8") for name in ("short", "long")]
-    assert [re.findall(r"\d+ min read", html) for html in found] == [["1 min read"], ["3 min read"]]
+    assert [re.findall(r"\d+ min read", html) for html in found] == [["1 min read"], ["5 min read"]]
 
 
 @pytest.mark.parametrize(
