@@ -929,7 +929,7 @@ def test_two_pages_may_take_turns(book):
     first.upto(first.blocks[0])
     second.all()
     first.all()
-    assert first.results[1].printed == second.results[1].printed
+    assert first.results[1].printed == second.results[1].printed != ""
     first.close()
     second.close()
 
