@@ -134,6 +134,7 @@ WRONG = {
             "torch.equal(large + silent(norm(large)), large)",
             "torch.equal(norm(large + silent(large)), large)",
         ),
+        "nothing is forgotten": ("Forgetful(32, 4, 32, 0.0)", "Block(32, 4, 32, 0.0)"),
         "guesses what it has read": (
             "pieces[:, 1:].flatten()).item()",
             "pieces[:, :-1].flatten()).item()",
