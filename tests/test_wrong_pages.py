@@ -86,14 +86,22 @@ WRONG = {
             "queries @ keys.T / 2**0.5, dim=-1)\n    return",
             "keys @ queries.T / 2**0.5, dim=-1)\n    return",
         ),
+        "the layer forgets the scale": (
+            "scores = queries @ keys.T / queries.shape[-1] ** 0.5",
+            "scores = queries @ keys.T",
+        ),
+        "the layer mixes the words, not their values": (
+            "torch.softmax(scores, dim=-1) @ values  # (tokens, value_dim)",
+            "torch.softmax(scores, dim=-1) @ x",
+        ),
     },
     "foundations/scaling.md": {
         "no scale": (
-            "weights = torch.softmax(scores / head_dim**0.5, dim=0)",
-            "weights = torch.softmax(scores, dim=0)",
+            "weights = torch.softmax(scores / head_dim**0.5, dim=-1)",
+            "weights = torch.softmax(scores, dim=-1)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
-        "multiplies": ("sizes(scores / d**0.5)", "sizes(scores * d**0.5)"),
+        "multiplies": ("steepest(scores / d**0.5)", "steepest(scores * d**0.5)"),
         "scales by the token's width": (
             "right = torch.softmax(Q @ K.T / head_dim**0.5",
             "right = torch.softmax(Q @ K.T / embed_dim**0.5",
