@@ -47,7 +47,7 @@ def attention(
 # --8<-- [start:weights]
 def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor | None, scale: float) -> Tensor:
     """Return softmax(QKᵀ·scale), (..., T_q, T_k); a row that may see no key is all zeros."""
-    scaled = query @ key.mT * scale
+    scaled = (query * scale) @ key.mT
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scaled = scaled.masked_fill(~attn_mask, float("-inf"))
     elif attn_mask is not None:

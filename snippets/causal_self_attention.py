@@ -69,7 +69,7 @@ class CausalSelfAttention(nn.Module):
 
         T = x.size(-2)
         keep = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()  # row i keeps 0 … i
-        scores = query @ key.mT * self.head_dim**-0.5  # (..., T, T)
+        scores = (query * self.head_dim**-0.5) @ key.mT  # (..., T, T)
         weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)
         weights = F.dropout(weights, dropout)
         return weights @ value, weights

@@ -138,7 +138,7 @@ class MultiHeadAttention(nn.Module):
             )
             return self.out_proj(self._merge_heads(context))
 
-        scores = query @ key.mT * self.head_dim**-0.5  # (..., num_heads, T_q, T_k)
+        scores = (query * self.head_dim**-0.5) @ key.mT  # (..., num_heads, T_q, T_k)
         if is_causal:
             attn_mask = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()
         if attn_mask is not None and attn_mask.dtype == torch.bool:

@@ -64,7 +64,8 @@ def scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale
         )
 
-    scores = query @ key.mT * (query.size(-1) ** -0.5 if scale is None else scale)
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    scores = (query * scale) @ key.mT
     if is_causal:
         attn_mask = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:

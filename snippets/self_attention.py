@@ -68,7 +68,7 @@ class SelfAttention(nn.Module):
                 attn_mask = attn_mask.unsqueeze(-3)
             return F.scaled_dot_product_attention(query, key, value, attn_mask).squeeze(-3)
 
-        scores = query @ key.mT * self.head_dim**-0.5  # (..., T, T)
+        scores = (query * self.head_dim**-0.5) @ key.mT  # (..., T, T)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attn_mask, float("-inf"))
         elif attn_mask is not None:

@@ -118,10 +118,12 @@ WRONG = {
         ),
         "inverted": ("masked_fill(triangle == 0", "masked_fill(triangle == 1"),
         "does not renormalise": (
-            "renormalised = weights * triangle / (weights * triangle).sum(dim=-1, keepdim=True)",
-            "renormalised = weights * triangle",
+            "return kept / kept.sum(dim=-1, keepdim=True)",
+            "return kept",
         ),
         "the honest model cheats too": ("tril(diagonal)", "tril(1)"),
+        "the short head sees one further": ("bool).triu(1)", "bool).triu(2)"),
+        "the coin looks back": ("[range(7), range(1, 8)]", "[range(1, 8), range(7)]"),
         "tests the first places only": ("still = moved[:-1] <= 1e-4", "still = moved[:-1] <= 1e9"),
     },
     "correctness/masks.md": {
@@ -178,14 +180,18 @@ WRONG = {
             "speed = torch.ones(channels // 2)",
         ),
         "turned the wrong way": (
-            "turn[s, c], turn[c, s] = -speed.sin(), speed.sin()",
-            "turn[s, c], turn[c, s] = speed.sin(), -speed.sin()",
+            "[[speed.cos(), -speed.sin()], [speed.sin(), speed.cos()]]",
+            "[[speed.cos(), speed.sin()], [-speed.sin(), speed.cos()]]",
         ),
         "softmax over the queries": (
             "torch.softmax(scores + mask, dim=-1)",
             "torch.softmax(scores + mask, dim=0)",
         ),
         "the past hidden": ('float("-inf")).triu(1)', 'float("-inf")).tril(-1)'),
+        "the kept keys are lost": (
+            "torch.cat([keys, x @ placed_head",
+            "torch.cat([0 * keys, x @ placed_head",
+        ),
     },
     "correctness/multi-head.md": {
         "heads joined in the wrong order": (

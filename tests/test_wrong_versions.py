@@ -40,7 +40,8 @@ class Wrong:
     new: str
 
 
-SCORES = "query @ key.mT * self.head_dim**-0.5"
+SCALED = "(query * self.head_dim**-0.5)"
+SCORES = f"{SCALED} @ key.mT"
 ROW = "weights = scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)"
 CAUSAL_ROW = 'weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)'
 KEEP = "torch.ones(T, T, dtype=torch.bool, device=x.device).tril()"
@@ -95,22 +96,22 @@ WRONG = {
         Wrong(
             "distance in place of the dot product",
             SELF,
-            "query @ key.mT",
-            "torch.cdist(query, key)",
+            SCORES,
+            "torch.cdist(query, key) * self.head_dim**-0.5",
         ),
-        Wrong("scores transposed", SELF, "query @ key.mT", "key @ query.mT"),
+        Wrong("scores transposed", SELF, SCORES, f"({SCORES}).mT"),
         Wrong(
             "cosine in place of the dot product",
             SELF,
-            "query @ key.mT",
+            SCORES,
             "F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT",
         ),
     ],
     "foundations/query-key-value.md": [
         Wrong("the key is used as the value", SELF, "self.W_value(x)", "self.W_key(x)"),
         Wrong("the query is used as the key", SELF, "self.W_key(x)", "self.W_query(x)"),
-        Wrong("query and key exchanged", SELF, "query @ key.mT", "key @ query.mT"),
-        Wrong("queries are compared with values", SELF, "query @ key.mT", "query @ value.mT"),
+        Wrong("query and key exchanged", SELF, SCORES, f"({SCORES}).mT"),
+        Wrong("queries are compared with values", SELF, SCORES, f"{SCALED} @ value.mT"),
         Wrong(
             "a matrix used without its transpose",
             MULTI,
@@ -339,7 +340,7 @@ WRONG = {
             "all heads share one query",
             MULTI,
             SCORES,
-            SCORES.replace("query @", "query[..., :1, :, :].expand_as(query) @"),
+            SCORES.replace("query *", "query[..., :1, :, :].expand_as(query) *"),
         ),
         Wrong(
             "no output projection",
@@ -424,8 +425,8 @@ WRONG = {
             CONTEXT,
             "return weights @ value.detach(), weights",
         ),
-        Wrong("no gradient through the queries", SELF, "query @ key.mT", "query.detach() @ key.mT"),
-        Wrong("no gradient through the keys", SELF, "query @ key.mT", "query @ key.mT.detach()"),
+        Wrong("no gradient through the queries", SELF, SCORES, f"{SCALED}.detach() @ key.mT"),
+        Wrong("no gradient through the keys", SELF, SCORES, f"{SCORES}.detach()"),
         Wrong(
             "softmax's backward without the sum over the row",
             SELF,
@@ -541,7 +542,7 @@ BROKEN_BY = {
     "the_future_cannot_change_the_past": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
     "the_past_can_change_the_present": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
     "nothing_is_nan": (CAUSAL, ".softmax(dim=-1)", ".exp()"),
-    "gradients_pass_gradcheck": (SELF, "query @ key.mT", "query.detach() @ key.mT"),
+    "gradients_pass_gradcheck": (SELF, SCORES, f"{SCALED}.detach() @ key.mT"),
     "dropout_keeps_the_average": (CAUSAL, "self.dropout if self.training else 0.0", "0.0"),
     "shards_add_up_to_the_whole": (MULTI, "(-1, width)", "(self.num_heads, -1)"),
     "projections_are_only_called": (

@@ -353,6 +353,28 @@ def test_the_lines_that_the_files_share_agree():
                 facts.assert_equal(f"{way}: {name}", gradient, gradients[name], torch.float64)
 
 
+@every_snippet
+def test_scores_are_divided_before_they_leave_half_precision(snippet):
+    """64 · 60² is beyond float16, and an eighth of it is not."""
+    module, x = getattr(REAL, snippet), torch.ones(1, 3, 64).half()
+    layers = {
+        "self_attention": lambda: module.SelfAttention(64, 64),
+        "causal_self_attention": lambda: module.CausalSelfAttention(64, 64),
+        "cross_attention": lambda: module.CrossAttention(64, 64, 64),
+        "multi_head_attention": lambda: module.MultiHeadAttention(64, 1),
+    }
+    if snippet not in layers:
+        inputs = (60 * x, 60 * x, x)
+        _, weights = module.scaled_dot_product_attention(*inputs, need_weights=True)
+    else:
+        layer = layers[snippet]().half().requires_grad_(False)
+        for projection in (layer.W_query, layer.W_key):
+            torch.nn.init.eye_(projection.weight).mul_(60)
+        inputs = (x, x) if snippet == "cross_attention" else (x,)
+        _, weights = layer(*inputs, need_weights=True)
+    assert weights.isfinite().all()
+
+
 def test_a_mask_of_another_float_dtype_is_cast():
     module, (x,), _ = example("self_attention")
     mask = torch.randn(5, 5, dtype=torch.float64)
