@@ -14,7 +14,7 @@ from pymdownx.superfences import RE_HL_LINES
 
 RUNS = ("python", "py", "python3", "py3")
 OUTPUTS = ("output", "attention")
-FLAGS = ("heatmap", "chart", "rounded")
+FLAGS = ("heatmap", "chart", "plain")
 OPTIONS = {  # of each kind of fence; None stands for code
     "output": (*FLAGS, "rows", "cols", "name", "caption", "raises", "varies"),
     "attention": (),
@@ -88,7 +88,7 @@ def check_options(language: str, options: dict[str, str]) -> None:
             raise ValueError(f'option `{key}` needs a value: {key}="…"')
         if key in FORMS and not FORMS[key][0].match(value):
             raise ValueError(f'{key}="{value}" is not {FORMS[key][1]}')
-        if key in ("rows", "cols", "name", "rounded") and "heatmap" not in options:
+        if key in ("rows", "cols", "name", "plain") and "heatmap" not in options:
             raise ValueError(f"option `{key}` is of a `heatmap`; the fence has none")
     if "heatmap" in options and "chart" in options:
         raise ValueError("an output is drawn as a `heatmap` or as a `chart`, not as both")

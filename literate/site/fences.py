@@ -46,7 +46,7 @@ def output_figure(text: str, options: dict[str, str]) -> str:
 
 def _heatmaps(text: str, options: dict[str, str]) -> str:
     given = {key: options.get(key, "") for key in ("rows", "cols", "name")}
-    return figures.heatmaps(text, **given, rounded="rounded" in options)
+    return figures.heatmaps(text, **given, plain="plain" in options)
 
 
 def _exact(text: str, label: str) -> str:

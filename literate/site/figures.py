@@ -149,16 +149,14 @@ def _label(text: str) -> tuple[str, str]:
     return (said if said.strip() else ""), label.strip().rstrip(":=").rstrip()
 
 
-def heatmaps(
-    text: str, rows: str = "", cols: str = "", name: str = "", rounded: bool = False
-) -> str:
+def heatmaps(text: str, rows: str = "", cols: str = "", name: str = "", plain: bool = False) -> str:
     """Draw each 2-D slice of each tensor in `text` as a table; other text stays text.
 
     Args:
         text: what a block printed.
         rows, cols: words that label rows and columns, separated by spaces; by default, indices.
         name: what links call the figure: `#name-2-3` is its cell [2, 3].
-        rounded: what prints as zero is a small number, and is not hatched as a masked one is.
+        plain: zeros are numbers like the others, and not hatched as masked ones are.
 
     Raises:
         DrawingError: there is no such tensor, or the labels do not fit one.
@@ -180,7 +178,7 @@ def heatmaps(
         for index, cells in part.slices():
             place = "-".join([name, *map(str, index)]) if name else ""
             title = _title(part, index)
-            drawn.append(heat_table(cells, row_names, column_names, title, place, rounded))
+            drawn.append(heat_table(cells, row_names, column_names, title, place, plain))
     return f'<div class="heats">{"".join(drawn)}</div>'
 
 
@@ -211,13 +209,13 @@ def heat_table(
     cols: list[str],
     title: str,
     name: str = "",
-    rounded: bool = False,
+    plain: bool = False,
 ) -> str:
     """A table of printed cells, each shaded by its value, with its scale in the caption.
 
     Cell [2, 3] of a table that has a name can be linked to: `#name-2-3`.
     """
-    shade, key = _scale([cell for row in cells for cell in row], rounded)
+    shade, key = _scale([cell for row in cells for cell in row], plain)
     head = "".join(f'<th scope="col">{escape(label)}</th>' for label in cols)
     body = "".join(
         f'<tr><th scope="row">{escape(label)}</th>{"".join(map(shade, row))}</tr>'
@@ -235,19 +233,19 @@ def heat_table(
     )
 
 
-def _scale(cells: list[str], rounded: bool) -> tuple[Callable[[str], str], str]:
+def _scale(cells: list[str], plain: bool) -> tuple[Callable[[str], str], str]:
     """Choose how values become shades: a function from a cell to its `<td>`, and the key to it.
 
     Shade runs from 0 to the largest magnitude, with a second hue for negative numbers. Where all
     values are alike and far from 0, as unscaled scores are, it runs from the smallest instead.
-    What prints as False, or as zero and is not `rounded`, is hatched, unless −∞ is there, which is then.
+    What prints as False, or as zero in a table that is not `plain`, is hatched, unless −∞ is there, which is then.
     """
     finite = [cell for cell in cells if math.isfinite(number(cell))] or ["0"]
     least = min(finite, key=number)
     top = max((cell.lstrip("-") for cell in finite), key=number)
     base = least if number(top) / 2 < number(least) < number(top) else "0"
     low, high = number(base), number(top)
-    empty = [cell for cell in cells if cell == "False" or (not rounded and ZERO.match(cell))]
+    empty = [cell for cell in cells if cell == "False" or (not plain and ZERO.match(cell))]
     hatched = dict.fromkeys(["-inf"] if "-inf" in cells else empty)
 
     def shade(cell: str) -> str:

@@ -125,7 +125,7 @@ def test_a_caption_shows_its_signs_and_tags_as_they_are_written(option):
         ("heatmpa", "unknown option `heatmpa`"),
         ('rows="a b"', "`rows` is of a `heatmap`"),
         ('name="first"', "`name` is of a `heatmap`"),
-        ("rounded", "`rounded` is of a `heatmap`"),
+        ("plain", "`plain` is of a `heatmap`"),
         ('heatmap name="The first"', "is not a word in small letters"),
         ("heatmap chart", "not as both"),
         (
@@ -202,12 +202,12 @@ def test_without_labels_rows_and_columns_carry_the_indices_that_python_uses():
     assert words(output(WEIGHTS, "heatmap").table) == (["0", "1", "2"], ["0", "1", "2"])
 
 
-def test_a_zero_is_hatched_as_a_masked_cell_is_unless_it_is_rounded():
+def test_a_zero_is_hatched_as_a_masked_cell_is_unless_the_map_is_plain():
     text = "tensor([[0.0000, 1.0000]])"
     assert output(text, "heatmap").select("td.z") != []
-    assert output(text, "heatmap rounded").select("td.z, .hatch") == []
+    assert output(text, "heatmap plain").select("td.z, .hatch") == []
     infinite = "tensor([[0.0000, -inf]])"
-    assert [cell.text for cell in output(infinite, "heatmap rounded").select("td.z")] == ["-inf"]
+    assert [cell.text for cell in output(infinite, "heatmap plain").select("td.z")] == ["-inf"]
 
 
 def test_each_cell_of_a_heatmap_that_has_a_name_has_one_too():
