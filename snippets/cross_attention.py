@@ -83,8 +83,10 @@ class CrossAttention(nn.Module):
         query = self.W_query(x)  # (..., T_q, head_dim)
         key = self.W_key(source)  # (..., T_k, head_dim)
         value = self.W_value(source)  # (..., T_k, value_dim)
-        if attn_mask is not None and attn_mask.dtype != torch.bool:  # misread by a CUDA kernel
-            attn_mask = attn_mask.to(query.dtype)
+        if attn_mask is not None:
+            attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
+            if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
+                attn_mask = attn_mask.to(query.dtype)
         if not need_weights:
             # The fused kernels want a head dimension: (batch, 1, tokens, dim).
             query, key, value = query.unsqueeze(-3), key.unsqueeze(-3), value.unsqueeze(-3)

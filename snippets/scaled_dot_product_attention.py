@@ -51,6 +51,7 @@ def scaled_dot_product_attention(
     _check_options(query, key, attn_mask, dropout_p, scale)
     T_q, T_k = query.size(-2), key.size(-2)
     if attn_mask is not None:
+        attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
         if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
             attn_mask = attn_mask.to(query.dtype)
         if is_causal:  # only some fused kernels take both, so the two become one mask
@@ -65,7 +66,7 @@ def scaled_dot_product_attention(
         )
 
     scale = query.size(-1) ** -0.5 if scale is None else scale
-    scores = (query * scale) @ key.mT
+    scores = (query * scale) @ key.mT  # (..., T_q, T_k)
     if is_causal:
         attn_mask = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:

@@ -59,8 +59,10 @@ class SelfAttention(nn.Module):
         query = self.W_query(x)  # (..., T, head_dim)
         key = self.W_key(x)  # (..., T, head_dim)
         value = self.W_value(x)  # (..., T, head_dim)
-        if attn_mask is not None and attn_mask.dtype != torch.bool:  # misread by a CUDA kernel
-            attn_mask = attn_mask.to(query.dtype)
+        if attn_mask is not None:
+            attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
+            if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
+                attn_mask = attn_mask.to(query.dtype)
         if not need_weights:
             # The fused kernels want a head dimension: (batch, 1, T, head_dim).
             query, key, value = query.unsqueeze(-3), key.unsqueeze(-3), value.unsqueeze(-3)

@@ -375,6 +375,21 @@ def test_scores_are_divided_before_they_leave_half_precision(snippet):
     assert weights.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=["boolean", "float"])
+@pytest.mark.parametrize(
+    "snippet", ["scaled_dot_product_attention", "self_attention", "cross_attention"]
+)
+def test_one_row_of_a_mask_serves_every_query_on_both_paths(snippet, dtype):
+    run, inputs, _ = example(snippet)
+    if snippet == "scaled_dot_product_attention":
+        inputs = [part.unsqueeze(1) for part in inputs]
+    row = torch.tensor([True, True, False, True, False])
+    row = row if dtype == torch.bool else row.float().log()
+    wanted = run(*inputs, attn_mask=row.expand(5, 5))
+    assert_same(run(*inputs, attn_mask=row), wanted)
+    assert_same(run(*inputs, attn_mask=row, need_weights=True)[0], wanted)
+
+
 def test_a_mask_of_another_float_dtype_is_cast():
     module, (x,), _ = example("self_attention")
     mask = torch.randn(5, 5, dtype=torch.float64)
