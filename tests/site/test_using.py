@@ -208,6 +208,7 @@ def test_an_explorable_steps(arrive, page_with):
 
 def test_what_a_page_offers_to_take_away_is_downloaded(arrive, page_with, site, address):
     shown = arrive(page_with('class="take-file"', "Notebook</a>"))
+    unfold(shown)
     links = shown.locator(".md-content a[download]").all()
     assert len(links) >= 4  # notebook, script, Markdown, a snippet
     for link in links:
