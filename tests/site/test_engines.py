@@ -166,9 +166,8 @@ def test_the_first_bracket_is_painted(webkit, address, page_with, kind, mark):
     webkit.run("() => document.fonts.ready.then(() => true)")
     published = webkit.picture("#bracketed")
     whole, eaten = (hung(webkit, value) for value in ("none", "first"))
-    assert (
-        apart(published, whole) < 8
-    )  # of 255: an engine blends a shade or so differently each time
+    # Of 255: an engine blends a shade or so differently each time.
+    assert apart(published, whole) < 8
     assert apart(published, eaten) > 100
 
 
