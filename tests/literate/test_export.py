@@ -57,7 +57,7 @@ def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
         env=ALONE,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
     if all(told(page, block) for block in page.blocks):
@@ -73,7 +73,7 @@ def test_every_exported_notebook_prints_what_its_page_shows(page, tmp_path, monk
     book = nbformat.reads(export.notebook(page), as_version=4)
     nbformat.validate(book)
     stored = [cell.outputs for cell in book.cells if cell.cell_type == "code"]
-    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
     for block, cell, before in zip(page.blocks, cells, stored, strict=True):
         shown, printed = text_of(before), text_of(cell.outputs)
