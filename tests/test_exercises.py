@@ -3,10 +3,8 @@
 import re
 from dataclasses import replace
 
-import pytest
-
 from literate.run import Run
-from tests.pages import PAGES
+from tests.pages import PAGES, each
 
 EXERCISE = re.compile(
     r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M
@@ -20,20 +18,17 @@ except AssertionError as refusal:
 """
 
 
-def with_exercises():
-    """Return the pages that set exercises, each with the text of its section."""
-    books = [(page, page.text.partition("\n## Exercises\n")[2]) for page in PAGES]
-    return [(page, text) for page, text in books if text]
+def exercises(page):
+    """Return the text of the section in which `page` sets exercises; "" where it sets none."""
+    return page.text.partition("\n## Exercises\n")[2]
 
 
-EXERCISES = with_exercises()
-every_page = pytest.mark.parametrize(
-    ("page", "text"), EXERCISES, ids=[page.name for page, _ in EXERCISES]
-)
+SETTING = [page for page in PAGES if exercises(page)]
 
 
-@every_page
-def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text):
+@each(SETTING)
+def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page):
+    text = exercises(page)
     found = list(EXERCISE.finditer(text))
     assert [int(match[1]) for match in found] == list(range(1, len(found) + 1)) != []
     assert len(re.findall(r"^\*\*\d+\.", text, re.M)) == len(found)
@@ -56,17 +51,10 @@ def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page, text)
 
 # Chapters that train much take their time: `make test-labs` tries these.
 LONG = ("context", "scaling", "dropout", "gpt", "heads")
-each_page = pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        pytest.param(page, text, id=page.name, marks=[pytest.mark.lab] * (page.path.stem in LONG))
-        for page, text in EXERCISES
-    ],
-)
 
 
-@each_page
-def test_each_check_refuses_the_stub_and_says_why(page, text):
+@each(SETTING, later=lambda page: page.path.stem in LONG)
+def test_each_check_refuses_the_stub_and_says_why(page):
     blocks = [
         replace(block, code=block.code + PROBE.format(found[1]))
         if (found := CHECK.search(block.code))
@@ -79,7 +67,7 @@ def test_each_check_refuses_the_stub_and_says_why(page, text):
     finally:
         run.close()
     checks = [block for block in blocks if CHECK.search(block.code)]
-    assert len(checks) == len(EXERCISE.findall(text))
+    assert len(checks) == len(EXERCISE.findall(exercises(page)))
     for block in checks:
         result = printed[block.line]
         said = result.traceback or result.printed

@@ -11,13 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from literate.page import name_of
-from tests.pages import RUNNING
+from tests.pages import RUNNING, each
 from tools import processor, shake
 from tools.processor import Processor
 
 SEEDS = range(20)
-BOOK = [page.path for page in RUNNING]
 
 
 def drawn(*shape, dtype=torch.float32):
@@ -307,14 +305,10 @@ def test_no_processor_is_left_behind(page):
 
 # What trains much takes long on such a processor: `make test-labs` and `make shake` run these.
 LONG = ("context", "scaling", "query-key-value", "causal-mask", "order", "gpt", "heads", "dropout")
-EACH = [
-    pytest.param(path, id=name_of(path, shake.ROOT), marks=[pytest.mark.lab] * (path.stem in LONG))
-    for path in BOOK
-]
 
 
-@pytest.mark.parametrize("path", EACH)
-def test_the_page_holds_on_a_simulated_processor(path):
-    run = shake.shake(path, seed=0)
+@each(RUNNING, later=lambda page: page.path.stem in LONG)
+def test_the_page_holds_on_a_simulated_processor(page):
+    run = shake.shake(page.path, seed=0)
     assert not run.unknown
     assert not run.failures, "\n".join(run.failures.values())

@@ -2,11 +2,10 @@
 
 import re
 
-import pytest
 import torch
 import yaml
 
-from tests.pages import PAGES
+from tests.pages import PAGES, each
 from tools.mutants import ROOT
 
 CHAPTERS = [
@@ -15,7 +14,7 @@ CHAPTERS = [
     if page.path.parent.name in ("start", "foundations", "correctness", "model")
     and page.path.stem != "index"
 ]
-every_chapter = pytest.mark.parametrize("page", CHAPTERS, ids=lambda page: page.name)
+every_chapter = each(CHAPTERS)
 PICTURE = re.compile(r"<svg.*?</svg>", re.DOTALL)
 DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
 
@@ -52,7 +51,7 @@ def test_the_first_figure_of_the_book_is_the_trained_head():
             assert torch.allclose(torch.tensor(shown[name]), matrix, atol=0.0051), name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each(PAGES)
 def test_a_line_that_begins_with_a_hash_is_a_heading(page):
     """Wrapped badly, the number of an issue becomes one."""
     prose = re.sub(r"^ *(`{3,}|~{3,}).*?^ *\1", "", page.text, flags=re.MULTILINE | re.DOTALL)

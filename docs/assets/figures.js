@@ -1,5 +1,6 @@
 /* Heatmaps by keyboard: a table is one tab stop, and arrow keys go from cell to cell. A link of the
-   text to a cell lights it while the link is pointed at. Listens on the document, so that it works on pages that arrive later, by instant navigation. */
+   text to a cell lights it while the link is pointed at. Listens on the document, so that it works
+   on pages that arrive later, by instant navigation. */
 (function () {
   "use strict";
   const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };

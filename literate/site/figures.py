@@ -221,12 +221,11 @@ def heat_table(
         f'<tr><th scope="row">{escape(label)}</th>{"".join(map(shade, row))}</tr>'
         for label, row in zip(rows, cells, strict=True)
     )
+    # One tab stop a table; arrow keys do the rest.
+    body = body.replace("<td", '<td tabindex="0"', 1)
     if name:
         places = product(range(len(rows)), range(len(cols)))
         body = re.sub("<td", lambda _: '<td id="{}-{}-{}"'.format(name, *next(places)), body)
-    body = body.replace(
-        "<td", '<td tabindex="0"', 1
-    )  # one tab stop a table; arrow keys do the rest
     return (
         f'<div class="heat"><table class="heatmap"><caption>{escape(title)} <span class="key">{key}</span></caption>'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -238,7 +237,8 @@ def _scale(cells: list[str], plain: bool) -> tuple[Callable[[str], str], str]:
 
     Shade runs from 0 to the largest magnitude, with a second hue for negative numbers. Where all
     values are alike and far from 0, as unscaled scores are, it runs from the smallest instead.
-    What prints as False, or as zero in a table that is not `plain`, is hatched, unless −∞ is there, which is then.
+    What prints as False, or as zero in a table that is not `plain`, is hatched, unless −∞ is there,
+    which is then.
     """
     finite = [cell for cell in cells if math.isfinite(number(cell))] or ["0"]
     least = min(finite, key=number)

@@ -44,10 +44,10 @@ ARCHIVE = "attention-executed"
 _pages: list[SitePage] = []
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
+CELL = re.compile(r'<td id="([^"]+)"')  # of a heatmap that has a name
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
-CELL = re.compile(r'<td(?: tabindex="0")? id="([^"]+)"')  # of a heatmap that has a name
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 
 

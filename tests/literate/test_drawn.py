@@ -5,7 +5,6 @@ composes that many random pages instead of a hundred.
 """
 
 import os
-from pathlib import Path
 
 import html5lib
 import pytest
@@ -18,7 +17,6 @@ from literate.page import PageError, read
 from tests.literate.test_page import FORMS
 from tests.pages import PAGES
 
-ROOT = Path(__file__).parents[2]
 UNSEEN = ("script", "style", "template", "head", "title", "textarea", "noscript", "select", "svg")
 FUZZ = settings(
     max_examples=int(os.environ.get("PAGES", "100")),

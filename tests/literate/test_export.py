@@ -17,15 +17,12 @@ from literate import compare, export
 from literate.__main__ import main
 from literate.child import THREADS
 from literate.page import files
-from tests.pages import RUNNING
+from tests.pages import RUNNING, each
 from tools.mutants import ROOT
 
 # A new interpreter for each page takes its time: `make test` starts these, `make test-labs` the rest.
 SOON = ("docs/foundations/averaging.md",)
-TAKEN_AWAY = [
-    pytest.param(page, id=page.name, marks=() if page.name in SOON else pytest.mark.lab)
-    for page in RUNNING
-]
+each_page = each(RUNNING, later=lambda page: page.name not in SOON)
 ALONE = {"OMP_NUM_THREADS": str(THREADS), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
@@ -46,7 +43,7 @@ def told(page, block):
     return not varies or compare.on_reference_platform(page.root)
 
 
-@pytest.mark.parametrize("page", TAKEN_AWAY)
+@each_page
 def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
     beside(tmp_path)
     script = tmp_path / "script.py"
@@ -65,11 +62,12 @@ def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
         assert found == []
 
 
-@pytest.mark.parametrize("page", TAKEN_AWAY)
+@each_page
 def test_every_exported_notebook_prints_what_its_page_shows(page, tmp_path, monkeypatch):
     beside(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", str(THREADS))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.delenv("PYTHONOPTIMIZE", raising=False)  # it takes away the assertions of a page
     book = nbformat.reads(export.notebook(page), as_version=4)
     nbformat.validate(book)
     stored = [cell.outputs for cell in book.cells if cell.cell_type == "code"]

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,6 @@ from literate import prose
 from literate.numerals import numerals, results
 from literate.prose import stale, stale_in_notebook
 from tests.pages import PAGES
-
-ROOT = Path(__file__).parents[2]
 
 PAGE = """
 # A page

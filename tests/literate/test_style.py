@@ -1,8 +1,6 @@
 """Python files and the code in pages are formatted and linted by the same rules."""
 
-import pytest
-
-from tests.pages import PAGES
+from tests.pages import PAGES, each
 from tools import style
 
 
@@ -17,7 +15,7 @@ def test_the_code_in_pages_is_formatted(monkeypatch):
     assert [f"{page.name}:{block.line}" for page, block, _ in changes] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each(PAGES)
 def test_the_code_in_pages_is_clean(page, monkeypatch):
     monkeypatch.chdir(style.ROOT)
     assert style.linted(page) == []

@@ -27,22 +27,25 @@ compiles = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.
 every_module = pytest.mark.parametrize("snippet", MODULES)
 
 
-def example(snippet, batch=2, T=5, dtype=torch.float32):
+def example(snippet, batch=2, T=5, dtype=torch.float32, width=8, head_dim=4):
     """Return (callable, inputs, options) of a snippet, with an empty row where it takes a mask."""
     torch.manual_seed(0)
     module = getattr(REAL, snippet)
-    x = torch.randn(batch, T, 8, dtype=dtype)
+    x = torch.randn(batch, T, width, dtype=dtype)
     mask = torch.ones(T, T, dtype=torch.bool).tril(1)
     mask[1] = False
     if snippet == "scaled_dot_product_attention":
         return module.scaled_dot_product_attention, (x, x.flip(1), x.flip(2)), {"attn_mask": mask}
     if snippet == "self_attention":
-        return module.SelfAttention(8, 4).to(dtype), (x,), {"attn_mask": mask}
+        return module.SelfAttention(width, head_dim).to(dtype), (x,), {"attn_mask": mask}
     if snippet == "causal_self_attention":
-        return module.CausalSelfAttention(8, 4, dropout=0.1).to(dtype).eval(), (x,), {}
+        layer = module.CausalSelfAttention(width, head_dim, dropout=0.1)
+        return layer.to(dtype).eval(), (x,), {}
     if snippet == "cross_attention":
-        return module.CrossAttention(8, 8, 4).to(dtype), (x, x.flip(1)), {"attn_mask": mask}
-    return module.MultiHeadAttention(8, 2).to(dtype), (x,), {"attn_mask": mask, "is_causal": True}
+        layer = module.CrossAttention(width, width, head_dim)
+        return layer.to(dtype), (x, x.flip(1)), {"attn_mask": mask}
+    layer = module.MultiHeadAttention(width, width // head_dim)
+    return layer.to(dtype), (x,), {"attn_mask": mask, "is_causal": True}
 
 
 def assert_same(came, wanted, dtype=torch.float32):
@@ -356,22 +359,12 @@ def test_the_lines_that_the_files_share_agree():
 @every_snippet
 def test_scores_are_divided_before_they_leave_half_precision(snippet):
     """64 · 60² is beyond float16, and an eighth of it is not."""
-    module, x = getattr(REAL, snippet), torch.ones(1, 3, 64).half()
-    layers = {
-        "self_attention": lambda: module.SelfAttention(64, 64),
-        "causal_self_attention": lambda: module.CausalSelfAttention(64, 64),
-        "cross_attention": lambda: module.CrossAttention(64, 64, 64),
-        "multi_head_attention": lambda: module.MultiHeadAttention(64, 1),
-    }
-    if snippet not in layers:
-        inputs = (60 * x, 60 * x, x)
-        _, weights = module.scaled_dot_product_attention(*inputs, need_weights=True)
-    else:
-        layer = layers[snippet]().half().requires_grad_(False)
-        for projection in (layer.W_query, layer.W_key):
-            torch.nn.init.eye_(projection.weight).mul_(60)
-        inputs = (x, x) if snippet == "cross_attention" else (x,)
-        _, weights = layer(*inputs, need_weights=True)
+    run, inputs, options = example(snippet, dtype=torch.half, width=64, head_dim=64)
+    inputs = [torch.full_like(part, 60.0) for part in inputs]
+    if snippet in MODULES:
+        for projection in (run.W_query, run.W_key):
+            torch.nn.init.eye_(projection.weight)
+    _, weights = run(*inputs, **options, need_weights=True)
     assert weights.isfinite().all()
 
 
