@@ -23,14 +23,15 @@
 
   /* ── Copy ──────────────────────────────────────────────────────────────────────────────── */
 
-  /* Each program, rebuilt from what it keeps of the one before it and what it adds. */
+  /* The program that ends with each block: all blocks before it, and the block. Of a block that ends
+     in an error the page brings along the form in which the error is caught. A lab has no programs. */
   function programs() {
-    const template = document.getElementById("programs");
-    let text = "";
-    return Array.from(template ? template.content.children : [], (part) => {
-      text = text.slice(0, Number(part.dataset.keep)) + part.textContent;
-      return text;
-    });
+    const template = document.getElementById("guarded");
+    if (!template) return [];
+    const blocks = [...document.querySelectorAll(".md-content .highlight[class*=language-py] pre > code")];
+    const pieces = blocks.map((code) => code.textContent);
+    for (const guarded of template.content.children) pieces[guarded.dataset.block] = guarded.textContent;
+    return blocks.map((code, i) => [...pieces.slice(0, i), code.textContent].join("\n"));
   }
 
   async function toClipboard(text) {

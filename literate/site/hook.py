@@ -1,8 +1,8 @@
 """MkDocs' face of the book: checks each page as it is built, and publishes what to take away.
 
 Thin on purpose. Prose, math and figures are Markdown extensions that any builder can use; this
-hook adds the files beside a page, its reading time, and the text behind "copy with everything
-above". `python -m literate export` writes the same files without it.
+hook adds the files beside a page, its reading time, and what "copy with everything
+above" needs. `python -m literate export` writes the same files without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Callable
 from functools import partial
 from html import escape
-from itertools import takewhile
 from pathlib import Path
 from posixpath import dirname, relpath
 
@@ -196,8 +195,8 @@ def _complete(page: SitePage, program: Page, site_url: str) -> None:
     page.meta["taken"] = _taken(program, site_url)
     kinds = {".md": "markdown", ".ipynb": "notebook", ".py": "script"}
     page.meta["downloads"] = {kinds[suffix]: name + suffix for suffix in page.meta["taken"]}
-    if program.blocks:
-        page.meta["programs"] = _deltas(export.programs(program))
+    pieces = zip(export.pieces(program), program.blocks, strict=True)
+    page.meta["guarded"] = {i: piece for i, (piece, block) in enumerate(pieces) if block.raises}
     blocks = iter(program.blocks)
 
     def mark(code: re.Match) -> str:
@@ -209,21 +208,6 @@ def _complete(page: SitePage, program: Page, site_url: str) -> None:
         return link + code[0]
 
     page.content = CODE.sub(mark, html)
-
-
-def _deltas(programs: list[str]) -> list[dict[str, int | str]]:
-    """Say each program as what it keeps of the one before and what it adds.
-
-    Programs grow block by block, so a page would otherwise carry its code once a block.
-    """
-    deltas: list[dict[str, int | str]] = []
-    before = ""
-    for program in programs:
-        pairs = zip(before, program, strict=False)
-        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        deltas.append({"keep": keep, "add": escape(program[keep:], quote=False)})
-        before = program
-    return deltas
 
 
 def _first_sentence(html: str) -> str:
