@@ -91,7 +91,7 @@
   const SCROLLERS = [
     [".md-content pre > code", "Code"],
     [".md-content :is(.math, .math-long)", "Formula"],
-    [".md-content :is(.md-typeset__scrollwrap, .book-scroll)", "Table"],
+    [".md-content .book-scroll", "Table"],
     [".md-content .book-drawing", "Drawing"],
   ];
 

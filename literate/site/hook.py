@@ -29,7 +29,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
 from literate.page import Page, PageError, name_of, pages, read
-from literate.site import fences, lab, stylesheets
+from literate.site import fences, lab, weight
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
@@ -142,9 +142,9 @@ def on_page_context(
 # After every plugin: the offline copy holds what they wrote, its search index above all.
 @event_priority(-200)
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write each page to take away, the book as text (llms.txt, llms-full.txt), and trim styles."""
+    """Write each page to take away, the book as text (llms.txt, llms-full.txt), and make it light."""
     if not _served:
-        stylesheets.trim(Path(config.site_dir))
+        weight.lighten(Path(config.site_dir))
     site, docs = Path(config.site_dir), Path(config.docs_dir)
     for notebook in [page.file.src_uri for page in _pages if page.file.src_uri.endswith(".ipynb")]:
         shutil.copyfile(docs / notebook, site / notebook)

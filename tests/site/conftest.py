@@ -71,6 +71,14 @@ def browser():
         launched.close()
 
 
+# Keeps what moved on a page without the reader's doing, and how far.
+WATCH_SHIFTS = """window.moved = [];
+new PerformanceObserver((list) => {
+  for (const shift of list.getEntries())
+    moved.push([shift.value, ...shift.sources.map(({ node }) => (node?.outerHTML ?? node?.data ?? "").slice(0, 80))]);
+}).observe({ type: "layout-shift", buffered: true });"""
+
+
 class Reader:
     """Opens pages of the site, each in a context of its own, and remembers what went wrong there."""
 
@@ -84,6 +92,7 @@ class Reader:
         )
         self.contexts.append(context)
         context.on("page", self._watch)
+        context.add_init_script(WATCH_SHIFTS)
         page = context.new_page()
         page.set_default_timeout(10_000)
         page.goto(path if "://" in path else self.address + path)
@@ -170,6 +179,8 @@ def look(kept):
                 reader.close()
                 pages.clear()
             pages[key] = reader.open(path, viewport=viewport, **options)
+            pages[key].wait_for_load_state("networkidle")
+            pages[key].evaluate("window.movedAtFirst = [...moved]")
             pages[key].evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
         page = pages[key]
         page.set_viewport_size(viewport)

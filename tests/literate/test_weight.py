@@ -1,8 +1,11 @@
-"""A selector goes from the theme's styles only where no page and no script can match it."""
+"""A site is light: a style goes where nothing can match it, white space where it says nothing."""
+
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from literate.site import stylesheets
+from literate.site import weight
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def trimmed(tmp_path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        stylesheets.trim(tmp_path)
+        weight.trim(tmp_path)
         assert (tmp_path / "assets/own.css").read_text(encoding="utf-8") == own
         return (tmp_path / "assets/stylesheets/theme.css").read_text(encoding="utf-8")
 
@@ -77,7 +80,19 @@ def test_of_several_selectors_those_stay_that_can_match(trimmed):
 
 
 def test_a_name_that_only_a_script_knows_stays(trimmed):
-    assert trimmed(".later{a:b}", script='element.className = "later"') == ".later{a:b}"
+    script = 'element.className = "md-later", gone = "md-tooltip md-source__facts"'
+    css = ".md-later{a:b}.gone{a:b}.md-tooltip,[class^=md-tooltip]{a:b}.md-source__facts{a:b}"
+    assert trimmed(css, script=script) == ".md-later{a:b}"
+
+
+def test_a_word_of_the_text_keeps_no_style(trimmed):
+    assert trimmed(".card{a:b}", page="<p>card</p>") == ""
+    assert trimmed(".card{a:b}", page="<script>f('card')</script>") == ".card{a:b}"
+
+
+def test_a_component_that_a_page_shows_stays(trimmed):
+    css = ".md-tooltip{a:b}"
+    assert trimmed(css, page='<p class="md-tooltip">', script="") == css
 
 
 def test_a_picture_that_no_rule_reads_goes(trimmed):
@@ -91,3 +106,23 @@ def test_a_picture_that_no_rule_reads_goes(trimmed):
 
 def test_a_picture_that_only_a_trimmed_rule_read_goes_too(trimmed):
     assert "--a" not in trimmed(":root{--a:url(x);}.gone{mask:var(--a)}")
+
+
+def test_indentation_and_empty_lines_go():
+    assert weight.close_up("<ul>\n\n   <li> a  b</li>  \n <li>") == "<ul>\n<li> a  b</li>\n<li>"
+
+
+@pytest.mark.parametrize("tag", ["pre", "samp", "script", "style", "template", "textarea"])
+def test_white_space_that_is_text_stays(tag):
+    html = f"<p>\n<{tag} class='a'>\n\n  one\n   two\n</{tag}>\n<i>"
+    assert weight.close_up(html) == html
+
+
+def test_the_theme_s_script_still_has_what_is_cut_from_it():
+    """After an upgrade that words it otherwise nothing would be cut, and nobody would know."""
+    folder = Path(find_spec("material").origin).parent / "templates/assets/javascripts"
+    whole = next(folder.glob("bundle.*.min.js")).read_text(encoding="utf-8")
+    cut = weight.without_copying(whole)
+    for part in ("clipboard.js", "--md-mermaid"):
+        assert [part in script for script in (whole, cut)] == [True, False]
+    assert len(cut) > 0.8 * len(whole)

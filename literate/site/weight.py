@@ -1,0 +1,100 @@
+"""Makes the built site light: sends no style that no page uses, no remark, no indentation.
+
+Material ships the styles of every component it has; a book uses half. A selector goes only if it
+needs a class or an attribute value that occurs in no page and no script of the site, so nothing
+that a page shows, now or after a click, can lose its look. Of the theme's own script only names
+with a hyphen count, the rest being what its minifier made up, and none of a component that the
+script would make where a page asks for it, and no page does.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import rcssmin
+import rjsmin
+
+NAME = re.compile(r"[A-Za-z_][\w-]*")
+SAID_IN = re.compile(r"<script.*?</script>|<[a-zA-Z][^>]*>", re.S)  # not the text of a page
+MADE = re.compile(r"[A-Za-z_]\w*-[\w-]*")
+UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip|version)|tabbed-")
+# A library for copy buttons, which the book makes itself, and how Mermaid would look.
+COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
+MERMAID = re.compile(r'"\.node circle[^"]*"')
+STRING = r"\"[^\"]*\"|'[^']*'"
+# A rule without rules inside: in a group it is read as anywhere else.
+RULE = re.compile(
+    rf"(?<![^{{}};])(?P<selectors>(?:{STRING}|[^{{}}@;\"'])+)(?P<body>{{(?:{STRING}|[^{{}}\"'])*}})"
+)
+IN_BRACKETS = r"\((?:[^()]|\([^()]*\))*\)"
+SELECTOR = re.compile(rf"(?:{IN_BRACKETS}|\[[^\]]*\]|[^,(\[])+")
+ALTERNATIVES = re.compile(rf":(?:not|is|where){IN_BRACKETS}")
+NEEDED = re.compile(r"\.(?P<class>[A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?(?P<value>[\w-]+)")
+PROPERTY = re.compile(r"var\(\s*(--[\w-]+)")
+PICTURE = re.compile(rf"(?P<name>--[\w-]+):url\((?:{STRING}|[^)]*)\);?")
+# Where white space is part of what is said, and what stands between such places.
+VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
+
+
+def lighten(site: Path) -> None:
+    """Rewrite the pages, scripts and styles under `site`, so that less is sent and all is said."""
+    trim(site)
+    for path in site.glob("assets/javascripts/bundle.*.js"):
+        path.write_text(without_copying(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in site.glob("assets/*.css"):
+        path.write_text(rcssmin.cssmin(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in site.glob("assets/*.js"):
+        path.write_text(rjsmin.jsmin(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in site.glob("**/*.html"):
+        path.write_text(close_up(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def without_copying(script: str) -> str:
+    """Return the theme's `script` without two parts of it that no page of this book can reach."""
+    return MERMAID.sub('""', COPYING.sub(r"\1\2.exports={isSupported:()=>!1}", script))
+
+
+def close_up(html: str) -> str:
+    """Return `html` without indentation and empty lines where white space is not part of the text."""
+    parts = VERBATIM.split(html)  # text, verbatim, its tag, text, …
+    parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
+    del parts[2::3]
+    return "".join(parts)
+
+
+def trim(site: Path) -> None:
+    """Rewrite `site`/assets/stylesheets/*.css without what no page or script names."""
+    scripts = [path.read_text(encoding="utf-8") for path in site.glob("assets/*.js")]
+    pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
+    said = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
+    names = {name for text in said for name in NAME.findall(text)}
+    for path in site.glob("assets/javascripts/*.js"):
+        made = MADE.findall(path.read_text(encoding="utf-8"))
+        names.update(name for name in made if not UNASKED.match(name))
+    theme = site.glob("assets/stylesheets/*.css")
+    sheets = {path: _kept(path.read_text(encoding="utf-8"), names) for path in theme}
+    own = [path.read_text(encoding="utf-8") for path in site.glob("assets/*.css")]
+    # Pictures are kept in properties, and some of these no rule reads any more.
+    shown = set(PROPERTY.findall("\n".join([*sheets.values(), *own])))
+    for path, css in sheets.items():
+        css = PICTURE.sub(lambda picture: picture[0] if picture["name"] in shown else "", css)
+        path.write_text(css, encoding="utf-8")
+
+
+def _kept(css: str, names: set[str]) -> str:
+    """Return the rules that can still match something."""
+
+    def rule(found: re.Match) -> str:
+        selectors = SELECTOR.findall(found["selectors"])
+        used = ",".join(selector for selector in selectors if _can_match(selector, names))
+        return used and used + found["body"]
+
+    kept = RULE.sub(rule, re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S))
+    return re.sub(r"@(?:media|supports)[^{}]*\{\}", "", kept)
+
+
+def _can_match(selector: str, names: set[str]) -> bool:
+    """Say whether every class and attribute value that `selector` needs occurs somewhere."""
+    needed = NEEDED.finditer(ALTERNATIVES.sub("", selector))
+    return all((match["class"] or match["value"]) in names for match in needed)
