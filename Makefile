@@ -55,8 +55,8 @@ bench: .venv/installed ## print what the checker and the snippets cost, as ratio
 machines: .venv/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)
 
-shake: .venv/installed ## run the book on simulated processors; PAGE=docs/x.md for one page
-	$(BIN)/python -m tools.shake $(PAGE)
+shake: .venv/installed ## run the book on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
+	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)
 
 pins: .venv/installed ## compile requirements.txt from pyproject.toml; a pin that stands there stays
 	$(PYTHON) -m venv .venv/pins
