@@ -29,7 +29,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
 from literate.page import Page, PageError, name_of, pages, read
-from literate.site import fences, lab, weight
+from literate.site import fences, lab, search, weight
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
@@ -100,6 +100,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Have the page drawn by us: read as a program before, completed after."""
+    page.meta["search"] = {"exclude": True}  # from the theme's index; the book has its own
     draw = partial(_draw, page, page.render, config, files)
     vars(page)["render"] = lambda *_: _served.draw(page, files, draw) if _served else draw()
     return markdown
@@ -122,6 +123,7 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
         raise PluginError(str(error)) from error
     except (MathError, lab.LabError) as error:
         raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
+    page.meta["sections"] = search.sections(page.content or "")
     page.content = PLAIN.sub(r"\1", page.content or "")
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(CELL.findall(page.content))
@@ -139,10 +141,11 @@ def on_page_context(
     return context
 
 
-# After every plugin: the offline copy holds what they wrote, its search index above all.
+# After every plugin: the offline copy holds what they wrote.
 @event_priority(-200)
 def on_post_build(config: MkDocsConfig) -> None:
     """Write each page to take away, the book as text (llms.txt, llms-full.txt), and make it light."""
+    _write_index(config)
     if not _served:
         weight.lighten(Path(config.site_dir))
     site, docs = Path(config.site_dir), Path(config.docs_dir)
@@ -163,6 +166,26 @@ def on_post_build(config: MkDocsConfig) -> None:
     (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")
     if not _served:
         _zip(site)
+
+
+def _write_index(config: MkDocsConfig) -> None:
+    """Write what the search reads. The home page is not in it: it leads to all the others."""
+    keywords = config.extra.get("keywords", {})
+    found = [
+        search.Entry(
+            page.url,
+            page.meta["description"],
+            keywords.get(page.file.src_uri, ""),
+            page.meta["sections"],
+        )
+        for page in _pages
+        if "sections" in page.meta and not page.is_homepage
+    ]
+    site = Path(config.site_dir)
+    (site / "assets/search-index.js").write_text(search.script(found), encoding="utf-8")
+    # The theme's own index is empty, and it reads that before it listens; from a disk, as a script.
+    settings = (site / "search/search_index.json").read_text(encoding="utf-8")
+    (site / "search/search_index.js").write_text(f"var __index = {settings}", encoding="utf-8")
 
 
 def _zip(site: Path) -> None:

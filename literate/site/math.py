@@ -8,7 +8,7 @@ that cannot be drawn completely stops the build with a `MathError` that names it
 from __future__ import annotations
 
 import re
-from html import unescape
+from html import escape, unescape
 from xml.etree import ElementTree
 
 from markdown import Markdown
@@ -22,6 +22,8 @@ INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^$\\])+?)(?<!\s)\$(?![\d$])([,.;:!?)]
 DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
 # Characters after which a formula in a sentence may be wider than a phone; it then scrolls there.
 LONG = 20
+# Between blanks where a formula is read as text.
+RELATIONS = "=≠≈<>≤≥→←∈+−"
 CONVERTER = LatexToMathML(annotation=True, fancy_error=False)
 
 
@@ -59,6 +61,46 @@ def symbols(html: str) -> str:
     """Return what a reader sees of a formula, or of a sentence with formulas, without its markup."""
     shown = unescape(re.sub(r"<annotation.*?</annotation>|<[^>]+>", "", html))
     return shown.replace("\N{FUNCTION APPLICATION}", "")
+
+
+def on_one_line(formula: str) -> str:
+    """Return a drawn formula as a line of HTML text: √d<sub>k</sub>, (a + b)/c, e<sup>x</sup>."""
+    bare = re.sub(r"<annotation\b.*?</annotation>", "", formula, flags=re.S)
+    # XML knows no names but these three and `quot`; HTML has many.
+    named = re.sub(r"&(?!lt;|gt;|amp;)\w+;", lambda name: unescape(name[0]), bare)
+    line = " ".join(_line(ElementTree.fromstring(named)).split())
+    # A sign before a number or a name is no operator.
+    return re.sub(r"^− |(<su[bp]>) − |([(,;=≠≈≤≥→∈] ?)− ", r"\1\2−", line)
+
+
+def _line(node: ElementTree.Element) -> str:
+    parts = [_line(child) for child in node]
+    match node.tag:
+        case "msub" | "munder":
+            return f"{parts[0]}<sub>{parts[1]}</sub>"
+        case "msup":
+            return f"{parts[0]}<sup>{parts[1]}</sup>"
+        case "msubsup" | "munderover":
+            return f"{parts[0]}<sub>{parts[1]}</sub><sup>{parts[2]}</sup>"
+        case "mfrac":
+            return "/".join(map(_grouped, parts))
+        case "msqrt":
+            return "√" + _grouped("".join(parts))
+        case "mtr":
+            return " ".join(parts) + "; "
+        case "mo" if node.text and node.text in RELATIONS:
+            return f" {escape(node.text)} "
+        case "mo" if node.text == ",":
+            return ", "
+        case "mspace":
+            return " "
+    said = "" if node.text == "\N{FUNCTION APPLICATION}" else escape((node.text or "").strip())
+    return said + "".join(parts)
+
+
+def _grouped(text: str) -> str:
+    """Return `text` in brackets, where without them it would read as less than the whole."""
+    return text if re.fullmatch(r"[\w∂]*(<(su[bp])>\w*</\2>)?", text) else f"({text})"
 
 
 class _Inline(InlineProcessor):

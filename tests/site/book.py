@@ -117,6 +117,19 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         """Keep the test's own output readable."""
 
+    def send_error(self, code, *arguments, **options):
+        """Show the book's own page where there is none, as its host does."""
+        lost = Path(self.directory) / "404.html"
+        if code != 404 or not lost.exists():
+            super().send_error(code, *arguments, **options)
+            return
+        content = lost.read_bytes()
+        self.send_response(404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
     def do_GET(self):
         if self.path != "/sitemap.xml":
             super().do_GET()

@@ -234,14 +234,19 @@ def test_a_lab_weighs_no_more_than_its_content(site, source):
     assert (site / source).read_bytes() == (book.DOCS / source).read_bytes()
 
 
+def index_of(site):
+    """What the search reads of each page: its title and text, by address."""
+    said = (site / "assets/search-index.js").read_text(encoding="utf-8")
+    pages = json.loads(said.partition("=")[2].rstrip(";\n"))
+    return {
+        url: [text for section in sections for text in section[1:]] for url, *_, sections in pages
+    }
+
+
 @pytest.mark.parametrize("source", book.LABS)
 def test_search_finds_the_code_of_a_lab_once(site, source):
-    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
-    location = source.removesuffix(".ipynb") + ".html"
-    found = "".join(
-        entry["text"] for entry in index["docs"] if entry["location"].startswith(location)
-    )
-    plain = " ".join(_text_of(found).split())
+    found = index_of(site)[source.removesuffix(".ipynb") + ".html"]
+    plain = " ".join(_text_of(" ".join(found)).split())
     cells = [
         cell for cell in nbformat.read(book.DOCS / source, 4).cells if cell.cell_type == "code"
     ]
@@ -260,9 +265,18 @@ def _text_of(html):
     return "".join(parts)
 
 
-def test_search_holds_each_formula_once(site):
-    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
-    assert [entry["location"] for entry in index["docs"] if "\\frac{" in entry["text"]] == []
+def test_keywords_are_those_of_pages():
+    settings = (book.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r"^    ([\w/-]+\.(?:md|ipynb)): ", settings, re.M)
+    assert named
+    assert set(named) <= {*book.CHAPTERS, *book.LABS}
+
+
+def test_search_holds_every_page_but_home_and_each_formula_once(site):
+    index = index_of(site)
+    assert index.keys() == set(book.PAGES) - {"index.html"}
+    assert [url for url, (title, *_) in index.items() if not title] == []
+    assert [url for url, texts in index.items() if any("\\frac{" in text for text in texts)] == []
 
 
 FEW = """\
