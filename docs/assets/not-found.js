@@ -2,6 +2,8 @@
 (() => {
   "use strict";
 
+  if (!window.bookSearcher) return; // another builder's search has no such door
+
   const MOST = 5;
   const form = document.querySelector(".book-lost");
   const [input, status, list] = ["input", "[role=status]", "ol"].map((part) => form.querySelector(part));

@@ -68,6 +68,9 @@ def on_serve(
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Serve a book in which a link is dead, too; only a build is strict."""
+    # Before the theme's own script, which would start a search of its own. A builder that knows no
+    # hooks writes no index of ours, and keeps its search.
+    config.extra["polyfills"] = ["assets/search.js"]
     log = logging.getLogger("mkdocs")
     if _served:
         log.handlers = [one for one in log.handlers if not isinstance(one, CountHandler)]

@@ -383,6 +383,14 @@ def test_zensical_builds_the_same_configuration(zensical):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_another_builder_keeps_its_own_search(zensical, site):
+    """It writes no index for ours."""
+    folder, _ = zensical
+    ours, theirs = ((one / "symbols.html").read_text(encoding="utf-8") for one in (site, folder))
+    assert "assets/search.js" in ours
+    assert "assets/search.js" not in theirs
+
+
 @pytest.mark.parametrize("source", book.CHAPTERS)
 def test_a_chapter_is_complete_under_zensical(zensical, site, source):
     other, result = zensical
