@@ -116,6 +116,8 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
         if page.file.src_uri.endswith(".ipynb"):
             render(config, files)
             page.content = lab.clean(page.content or "", page, files)
+            # Its code is folded, and read by few; its figures and tables are read.
+            page.meta["minutes"] = _minutes(page.content, len(lab.SHOWN.findall(page.content)))
             page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
         else:
             program = page.meta["program"] = read(page.file.abs_src_path or "")
@@ -214,10 +216,7 @@ def _taken(program: Page, site_url: str) -> dict[str, str]:
 def _complete(page: SitePage, program: Page, site_url: str) -> None:
     """Attach to a drawn chapter its reading time, what to take of it, and links to included files."""
     name, html = Path(page.file.src_uri).stem, page.content or ""
-    hidden = r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>"
-    words = len(re.sub(hidden, " ", html, flags=re.S).split())
-    seconds = words * 60 / WORDS_PER_MINUTE + len(program.blocks) * SECONDS_PER_BLOCK
-    page.meta["minutes"] = max(1, round(seconds / 60))
+    page.meta["minutes"] = _minutes(html, len(program.blocks))
     page.meta["taken"] = _taken(program, site_url)
     kinds = {".md": "markdown", ".ipynb": "notebook", ".py": "script"}
     page.meta["downloads"] = {kinds[suffix]: name + suffix for suffix in page.meta["taken"]}
@@ -234,6 +233,14 @@ def _complete(page: SitePage, program: Page, site_url: str) -> None:
         return link + code[0]
 
     page.content = CODE.sub(mark, html)
+
+
+def _minutes(html: str, blocks: int) -> int:
+    """Return the minutes that a page takes to read, with so many blocks to look at among its words."""
+    hidden = r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>"
+    words = len(re.sub(hidden, " ", html, flags=re.S).split())
+    seconds = words * 60 / WORDS_PER_MINUTE + blocks * SECONDS_PER_BLOCK
+    return max(1, round(seconds / 60))
 
 
 def _first_sentence(html: str) -> str:

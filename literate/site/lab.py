@@ -3,6 +3,10 @@
 mkdocs-jupyter draws a notebook through nbconvert, with 575 KB of styles, a second copy of the code,
 and a script that asks a public server for Mermaid. The cells are lifted out of that and set
 in the markup that chapters use, so one stylesheet, one script and one set of checks serve both.
+
+A notebook runs from its set-up to its result; a page answers first. So four tags of cells say what
+goes where: the `finding` in words, one `figure` and one `table` follow the title, the code is folded,
+and what the `machine` printed of itself stands at the end.
 """
 
 from __future__ import annotations
@@ -15,14 +19,26 @@ from bs4 import BeautifulSoup, Tag
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-from literate.site import fences
+from literate.site import drawing, fences
 from literate.site.math import mathml
 
 MATH = re.compile(
     r"\$\$(?P<display>.+?)\$\$|(?<![\\$\w])\$(?P<inline>(?![\s$])[^$]+?(?<!\s))\$(?![\d$])", re.S
 )
 NOT_PROSE = ("pre", "code", "math", "svg", "script", "style", "samp")
-FOLDED = "celltag_setup"
+TAG = "celltag_"  # mkdocs-jupyter's prefix
+FINDING, FIGURE, TABLE, MACHINE, SET_UP = "finding", "figure", "table", "machine", "setup"
+PLACED = (FINDING, FIGURE, TABLE, MACHINE)
+LIFTED = {FIGURE: 'class="lab-figure"', TABLE: 'class="lab-table"'}  # by this they are known
+SHOWN = re.compile(r'<figure\b|<table class="lab-table')  # what a reader stops at
+# What is coloured in a lab's code, and how; the rest has the colour of the text.
+COLOURS = {
+    **dict.fromkeys(("k", "kn", "ow"), "k"),
+    **dict.fromkeys(("s1", "s2", "sa", "si", "se"), "s2"),
+    **{kind: kind for kind in ("c1", "sd", "nf", "nc")},
+}
+TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
+JOINT = re.compile(r'(<span class="(\w+)">[^<]*)</span>(\s*)<span class="\2">')
 UNDESCRIBED = "No description has been provided for this image"  # nbconvert's own words
 
 
@@ -39,25 +55,62 @@ def clean(html: str, page: Page, files: Files) -> str:
         files: the MkDocs files; every link within the book must be one of them.
 
     Raises:
-        LabError: nothing is there to show, or a link leads nowhere.
+        LabError: nothing is there to show, a tag is missing or given twice, or a link leads nowhere.
     """
     soup = BeautifulSoup(html, "html.parser")
     for unwanted in soup(["style", "script", "clipboard-copy"]):
         unwanted.decompose()
-    parts = []
-    # mkdocs-jupyter wraps each code cell in a second one that carries its tags.
-    for cell in soup.select(".jp-Notebook > .jp-Cell"):
-        if "jp-MarkdownCell" in cell["class"]:
-            parts += [_prose(prose) for prose in cell.select(".jp-MarkdownOutput")]
-        else:
-            parts += _code_cell(cell)
-    if not parts:
+    cells = soup.select(".jp-Notebook > .jp-Cell")
+    if not cells:
         raise LabError("no cells found in what mkdocs-jupyter drew")
-    body = BeautifulSoup("\n".join(parts), "html.parser")
+    body = BeautifulSoup("\n".join(_answer_first(cells)), "html.parser")
     _draw_math(body)
     _resolve_links(body, page, files)
     _unique_ids(body)
     return str(body)
+
+
+def _answer_first(cells: list[Tag]) -> list[str]:
+    """Return the page's parts: title, what the tags place above, the other cells, the machine."""
+    placed: dict[str, list[str]] = {}
+    others = []
+    for cell in cells:
+        tags = _tags(cell)
+        if twice := placed.keys() & tags:
+            raise LabError(f"two cells are tagged `{min(twice)}`")
+        if "jp-MarkdownCell" in cell["class"]:
+            prose = "".join(_prose(one) for one in cell.select(".jp-MarkdownOutput"))
+            if FINDING in tags:
+                placed[FINDING] = [f'<section id="finding">{prose}</section>']
+            else:
+                others.append([prose])
+            continue
+        shown = _outputs(cell)
+        placed |= {tag: [_lift(shown, tag)] for tag in LIFTED if tag in tags}
+        if MACHINE in tags:
+            placed[MACHINE], shown = shown, []
+        others.append([*_folded(cell, tags), *shown])
+    if missing := [tag for tag in PLACED if tag not in placed]:
+        raise LabError(f"no cell is tagged `{missing[0]}`; a lab needs {', '.join(PLACED)}")
+    title, *rest = others
+    above = [placed[tag] for tag in (FINDING, FIGURE, TABLE)]
+    return [part for parts in (title, *above, *rest, placed[MACHINE]) for part in parts]
+
+
+def _tags(cell: Tag) -> set[str]:
+    """Return the tags of a cell, which mkdocs-jupyter writes as classes somewhere in it."""
+    names = [
+        name for part in [cell, *cell.select("div")] for name in part.get_attribute_list("class")
+    ]
+    return {name.removeprefix(TAG) for name in names if name and name.startswith(TAG)}
+
+
+def _lift(shown: list[str], tag: str) -> str:
+    """Take the first figure or table out of what a cell showed."""
+    for place, part in enumerate(shown):
+        if LIFTED[tag] in part:
+            return shown.pop(place)
+    raise LabError(f"the cell tagged `{tag}` shows none")
 
 
 def _prose(prose: Tag) -> str:
@@ -70,24 +123,45 @@ def _prose(prose: Tag) -> str:
     return prose.decode_contents()
 
 
-def _code_cell(cell: Tag) -> list[str]:
+def _folded(cell: Tag, tags: set[str]) -> list[str]:
+    """Return a cell's code in a box that one click opens; the set-up is the same in every lab."""
     code = cell.select_one(".highlight-ipynb pre")
-    parts = [_listing(code, "python")] if code and code.get_text().strip() else []
-    if parts and any(
-        FOLDED in tagged.get_attribute_list("class") for tagged in [cell, *cell.select(".jp-Cell")]
-    ):
-        parts = [
-            f"<details data-search-exclude><summary>Set-up that the cells below lean on</summary>{parts[0]}</details>"
-        ]
-    return parts + _outputs(cell)
+    if not code or not code.get_text().strip():
+        return []
+    lines = code.get_text().strip().count("\n") + 1
+    about = " and the ".join(tag for tag in LIFTED if tag in tags)
+    name = f"Code of the {about} at the top" if about else "Code"
+    if SET_UP in tags:
+        name = "Set-up that the cells below lean on"
+    unsearched = " data-search-exclude" if SET_UP in tags else ""
+    return [
+        f"<details{unsearched}><summary>{name}, {lines} line{'s' if lines != 1 else ''}</summary>"
+        f"{_listing(code, 'python')}</details>"
+    ]
 
 
 def _listing(pre: Tag, language: str) -> str:
-    inner = pre.decode_contents().removeprefix("<span></span>").strip("\n")
+    inner = _coloured(pre.decode_contents().removeprefix("<span></span>").strip("\n"))
     return (
         f'<div class="language-{language} highlight"><pre><span></span>'
         f"<code>{inner}\n</code></pre></div>"
     )
+
+
+def _coloured(code: str) -> str:
+    """Return highlighted `code` with one element for each stretch of a colour.
+
+    An element for each token was half of what a lab is made of, in code that few unfold.
+    """
+
+    def colour(token: re.Match) -> str:
+        kind = COLOURS.get(token[1])
+        return f'<span class="{kind}">{token[2]}</span>' if kind else token[2]
+
+    code = TOKEN.sub(colour, code)
+    while (joined := JOINT.sub(r"\1\3", code)) != code:
+        code = joined
+    return code
 
 
 def _outputs(cell: Tag) -> list[str]:
@@ -112,8 +186,9 @@ def _shown(shown: Tag) -> str:
             raise LabError(
                 "an image has no text for those who cannot see it; show it as HTML with one"
             )
-    for svg in shown.select("svg:not([role])"):
-        svg["role"] = "img"
+    for svg in shown.select("svg"):
+        svg["role"] = str(svg.get("role", "img"))
+        drawing.slim(svg)
     for own in shown.select("div[style*=overflow]"):
         own.unwrap()
     for wide, box in (("table.lab-table", "book-scroll"), (".lab-figure > svg", "book-drawing")):

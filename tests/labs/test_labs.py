@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
+from literate.numerals import Numbers, numerals
 from literate.prose import stale_in_notebook
 from tools import labs
 
@@ -145,14 +146,48 @@ def test_display_has_a_plain_text_for_readers_without_html(stored):
     assert not [text for text in plain if text.startswith("<")]
 
 
-def test_no_measurement_is_typed_by_hand(stored):
+def tagged(notebook, tag):
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+@pytest.fixture
+def finding(stored):
+    """What the lab found: the text of the one cell that says so."""
+    (cell,) = tagged(stored, "finding")
+    return cell.source
+
+
+def test_no_measurement_is_typed_by_hand_but_in_the_finding(stored, finding):
     paragraphs = [
         p
         for cell in stored.cells
-        if cell.cell_type == "markdown"
+        if cell.cell_type == "markdown" and cell.source != finding
         for p in cell.source.split("\n\n")
     ]
     assert [p for p in paragraphs if QUANTITY.search(p) and "target" not in p] == []
+
+
+def test_the_finding_quotes_numbers_and_each_is_one_that_the_lab_printed(stored, finding):
+    texts = [o.get("text") or o.data["text/plain"] for o in outputs(stored)]
+    printed, quoted = Numbers(texts), list(numerals(finding))
+    assert len(quoted) >= 3
+    assert [one.text for one in quoted if not printed.hold(one)] == []
+
+
+def test_the_finding_is_short_and_follows_the_question(stored, finding):
+    assert stored.cells[1].source == finding
+    assert len(finding.split()) <= 65
+
+
+def test_the_page_of_the_labs_says_of_each_what_it_found(stored, finding):
+    index = (labs.FOLDER / "index.md").read_text(encoding="utf-8")
+    (row,) = [
+        line for line in index.splitlines() if line.startswith(f"| [{stored.metadata.title}]")
+    ]
+    said = row.split("|")[2]
+    known = Numbers([finding])
+    assert [one.text for one in numerals(said) if not known.hold(one)] == []
+    assert any(numerals(said))
 
 
 @pytest.mark.parametrize("name", ["nine-ways", "time-and-memory", "heads", "scaling", "translator"])

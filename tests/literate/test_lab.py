@@ -1,4 +1,4 @@
-"""A lab is a page in the book's own markup: what the notebook says stays, what wrapped it goes."""
+"""A lab is a page in the book's own markup that answers first; what wrapped its notebook goes."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ FILES = SimpleNamespace(
 )
 
 
-def clean(*cells):
+def whole(*cells):
     """Return the lab made from cells as mkdocs-jupyter draws them."""
     html = (
         f'<style>.x {{}}</style><div class="jp-Notebook">{"".join(cells)}</div><script>1</script>'
@@ -25,8 +25,16 @@ def clean(*cells):
     return BeautifulSoup(lab.clean(html, PAGE, FILES), "html.parser")
 
 
-def prose(html):
-    return f'<div class="jp-Cell jp-MarkdownCell"><div class="jp-MarkdownOutput">{html}</div></div>'
+def clean(*cells):
+    """Return what a lab that has all it needs makes of these cells, without what it has beside them."""
+    text = str(whole(*SOUND, prose("<hr>"), *cells))
+    beside = text.partition("<hr/>\n")[2].rpartition('<figure class="output">')[0]
+    return BeautifulSoup(beside.removesuffix("\n"), "html.parser")
+
+
+def prose(html, tag=""):
+    output = f'<div class="jp-MarkdownOutput {tag}">{html}</div>'
+    return f'<div class="jp-Cell jp-MarkdownCell">{output}</div>'
 
 
 def code(source, *outputs, tag=""):
@@ -47,17 +55,103 @@ def drawing(html):
     return f'<div class="jp-OutputArea-output">{html}</div>'
 
 
-def test_code_is_drawn_as_in_a_chapter_and_nothing_of_the_notebook_stays():
-    soup = clean(code("<b>x</b> = 1\n"))
-    assert str(soup) == (
-        '<div class="language-python highlight"><pre><span></span>'
-        "<code><b>x</b> = 1\n</code></pre></div>"
+FIGURE = '<figure class="lab-figure"></figure>'
+TABLE = '<table class="lab-table"></table>'
+TITLE = prose("<h1>Title</h1>")
+FINDING = prose("<p>Found.</p>", tag="celltag_finding")
+DRAWN = code("draw", drawing(FIGURE), tag="celltag_figure")
+TABLED = code("tabulate", drawing(TABLE), tag="celltag_table")
+MEASURED = code("import torch", text("2 cores"), tag="celltag_setup celltag_machine")
+SOUND = (TITLE, FINDING, MEASURED, DRAWN, TABLED)
+
+
+def order(soup, *selectors):
+    """The selectors in the order in which what they select stands on the page."""
+    every = soup.find_all(True)
+    return sorted(
+        selectors, key=lambda one: [soup.select_one(one) is tag for tag in every].index(True)
     )
+
+
+def test_a_lab_answers_first_and_names_its_machine_last():
+    wanted = ["h1", "#finding", ".lab-figure", ".lab-table", "h2", "details", "h3", "figure.output"]
+    cells = [TITLE, prose("<h2>How</h2>"), MEASURED, TABLED, DRAWN, prose("<h3>End</h3>"), FINDING]
+    assert order(whole(*cells), *wanted) == wanted
+
+
+def test_one_cell_may_show_both_the_figure_and_the_table():
+    both = code("x", drawing(TABLE), drawing(FIGURE), tag="celltag_figure celltag_table")
+    soup = whole(TITLE, FINDING, MEASURED, both)
+    assert order(soup, ".lab-table", ".lab-figure") == [".lab-figure", ".lab-table"]
+    assert (
+        soup.select("summary")[1].get_text()
+        == "Code of the figure and the table at the top, 1 line"
+    )
+
+
+def test_only_the_first_figure_of_its_cell_moves_and_what_else_it_showed_stays():
+    cell = code("x", text("1"), drawing(FIGURE), drawing(FIGURE), tag="celltag_figure")
+    soup = whole(TITLE, FINDING, MEASURED, cell, TABLED)
+    assert len(soup.select("#finding + .lab-figure")) == 1
+    assert [tag.get("class") for tag in soup.find(string="1").find_parents("figure")] == [
+        ["output"]
+    ]
+    assert len(soup.select("details ~ .lab-figure")) == 1
+
+
+@pytest.mark.parametrize("missing", ["finding", "figure", "table", "machine"])
+def test_a_lab_without_what_it_needs_is_refused(missing):
+    cells = [cell for cell in SOUND if f"celltag_{missing}" not in cell]
+    with pytest.raises(lab.LabError, match=f"no cell is tagged `{missing}`"):
+        whole(*cells)
+
+
+@pytest.mark.parametrize("twice", ["finding", "figure", "table", "machine"])
+def test_a_lab_that_has_two_of_what_it_needs_is_refused(twice):
+    again = [cell for cell in SOUND if f"celltag_{twice}" in cell]
+    with pytest.raises(lab.LabError, match=f"two cells are tagged `{twice}`"):
+        whole(*SOUND, *again)
+
+
+@pytest.mark.parametrize("kind", ["figure", "table"])
+def test_a_tag_on_a_cell_that_shows_no_such_thing_is_refused(kind):
+    with pytest.raises(lab.LabError, match=f"the cell tagged `{kind}` shows none"):
+        whole(code("x", text("1"), tag=f"celltag_{kind}"))
+
+
+def test_code_is_folded_and_nothing_of_the_notebook_stays():
+    assert str(clean(code("<b>x</b> = 1\ny = 2\n"))) == (
+        '<details><summary>Code, 2 lines</summary><div class="language-python highlight">'
+        "<pre><span></span><code><b>x</b> = 1\ny = 2\n</code></pre></div></details>"
+    )
+
+
+def test_code_has_one_element_for_each_stretch_of_a_colour():
+    tokens = [
+        *(("kn", "from"), ("w", " "), ("nn", "a"), ("w", " "), ("kn", "import"), ("w", " ")),
+        *(("n", "b"), ("w", "\n"), ("c1", "# One"), ("w", "\n"), ("c1", "# two"), ("w", "\n")),
+        *(
+            ("nb", "print"),
+            ("p", "("),
+            ("sa", "f"),
+            ("s2", '"'),
+            ("si", "{"),
+            ("mi", "1"),
+            ("si", "}"),
+        ),
+        *(("se", r"\n"), ("s2", '"'), ("p", ")")),
+    ]
+    source = "".join(f'<span class="{kind}">{token}</span>' for kind, token in tokens)
+    shown = clean(code(source)).code
+    assert shown.get_text() == "".join(token for _, token in tokens) + "\n"
+    assert [(span["class"][0], span.get_text()) for span in shown.select("span")] == [
+        *(("k", "from"), ("k", "import"), ("c1", "# One\n# two"), ("s2", 'f"{'), ("s2", r'}\n"')),
+    ]
 
 
 def test_cells_stand_in_their_order():
     soup = clean(prose("<p>One.</p>"), code("two"), prose("<p>Three.</p>"))
-    assert soup.get_text() == "One.\ntwo\n\nThree."
+    assert soup.get_text() == "One.\nCode, 1 linetwo\n\nThree."
 
 
 def test_a_listing_in_prose_is_text():
@@ -65,13 +159,14 @@ def test_a_listing_in_prose_is_text():
     assert soup.select_one(".language-text code").get_text() == "$ make labs\n"
 
 
-def test_set_up_is_folded_and_its_output_is_not():
-    soup = clean(code("import torch", text("2.13"), tag="celltag_setup"))
-    assert soup.details.summary.get_text() == "Set-up that the cells below lean on"
-    assert soup.details.code.get_text() == "import torch\n"
-    assert not soup.details.select("samp")
-    assert soup.samp.get_text() == "2.13"
-    assert not clean(code("x", text("1"))).details
+def test_set_up_is_named_and_not_searched():
+    soup = clean(code("import torch", text("2.13"), tag="celltag_setup"), code("x", text("1")))
+    set_up, other = soup.select("details")
+    assert set_up.summary.get_text() == "Set-up that the cells below lean on, 1 line"
+    assert set_up.code.get_text() == "import torch\n"
+    assert [samp.get_text() for samp in soup.select("details ~ .output samp")] == ["2.13", "1"]
+    assert "data-search-exclude" in set_up.attrs
+    assert "data-search-exclude" not in other.attrs
 
 
 def test_a_cell_without_code_shows_its_output_alone():
@@ -118,7 +213,7 @@ def test_an_image_with_a_text_is_kept():
 
 def test_a_notebook_without_cells_is_refused():
     with pytest.raises(lab.LabError, match="no cells found"):
-        clean()
+        whole()
 
 
 def test_headings_are_linked_as_in_a_chapter():
@@ -160,6 +255,30 @@ def test_math_in_prose_is_drawn_and_what_stands_around_it_stays():
 def test_dollars_in_code_and_outputs_are_no_math():
     soup = clean(prose("<code>$x$</code>"), code("a = '$x$'", text("$y$")))
     assert not soup.select("math")
+
+
+MARKS = """<svg viewBox="0 0 400 200" style="width: 100%; max-width: 600px"><defs></defs><g>
+<path d="M 0 0 \nL 9 9 \nz" style="fill: none"/>
+<g><g><defs><path id="m" d="M 0 0 \nL 0 3.5 \n" style="stroke: red"/></defs>
+<g><use xlink:href="#m" x="1.5" y="2" style="stroke: red"/></g></g></g>
+<g><use xlink:href="#m" x="3" y="4" style="stroke: red"/></g>
+<g clip-path="url(#c)"><use xlink:href="#m" x="5" y="6" style="stroke: red"/></g>
+<text transform="rotate(-0 1.5 9)">a</text><text transform="rotate(-90 1.5 9)">b</text></g></svg>"""
+
+
+def test_a_drawing_sets_its_marks_by_one_path_and_has_a_size():
+    svg = clean(code("x", drawing(MARKS))).svg
+    assert (svg["width"], svg["height"], svg.get("style")) == ("600", "300", None)
+    assert [tag.name for tag in svg.find_all(True)] == [
+        *("defs", "path", "marker", "path", "path", "g", "use", "text", "text"),
+    ]
+    assert svg.marker["style"] == svg.marker.path["style"] == "stroke: red"
+    assert svg.marker.path["d"] == svg.defs.path["d"] == "M0 0L0 3.5"
+    marks = svg.marker.find_next_sibling("path")
+    assert (marks["d"], marks["fill"]) == ("M0 0L1.5 2L3 4L0 0", "none")
+    assert marks["style"] == f"marker-mid: url(#{svg.marker['id']})"
+    assert svg.use["xlink:href"] == f"#{svg.defs.path['id']}"
+    assert [text.get("transform") for text in svg.select("text")] == [None, "rotate(-90 1.5 9)"]
 
 
 def test_the_ids_of_two_drawings_never_meet_and_still_lead_where_they_did():
