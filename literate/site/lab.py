@@ -130,13 +130,13 @@ def _folded(cell: Tag, tags: set[str]) -> list[str]:
         return []
     lines = code.get_text().strip().count("\n") + 1
     about = " and the ".join(tag for tag in LIFTED if tag in tags)
-    name = f"Code of the {about} at the top" if about else "Code"
+    name, unsearched = f"Code of the {about} at the top" if about else "Code", ""
     if SET_UP in tags:
-        name = "Set-up that the cells below lean on"
-    unsearched = " data-search-exclude" if SET_UP in tags else ""
+        leans = "names the machine" if MACHINE in tags else "the cells below lean on"
+        name, unsearched = f"Set-up that {leans}", " data-search-exclude"
     return [
-        f"<details{unsearched}><summary>{name}, {lines} line{'s' if lines != 1 else ''}</summary>"
-        f"{_listing(code, 'python')}</details>"
+        f'<details class="folded"{unsearched}><summary>{name}, {lines} line{"s" * (lines != 1)}'
+        f"</summary>{_listing(code, 'python')}</details>"
     ]
 
 

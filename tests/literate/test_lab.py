@@ -121,7 +121,7 @@ def test_a_tag_on_a_cell_that_shows_no_such_thing_is_refused(kind):
 
 def test_code_is_folded_and_nothing_of_the_notebook_stays():
     assert str(clean(code("<b>x</b> = 1\ny = 2\n"))) == (
-        '<details><summary>Code, 2 lines</summary><div class="language-python highlight">'
+        '<details class="folded"><summary>Code, 2 lines</summary><div class="language-python highlight">'
         "<pre><span></span><code><b>x</b> = 1\ny = 2\n</code></pre></div></details>"
     )
 
