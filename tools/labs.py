@@ -8,13 +8,14 @@
 A lab runs from a clean kernel in an empty folder, so it can lean on nothing but its own cells and
 the installed packages. It reads two environment variables: `LAB_REDUCED=1` asks for small sizes,
 `LAB_DEVICE` names the device. Where an accelerator is at hand, a lab that can use one is executed a
-second time, and each cell then shows both sets of outputs. A stored notebook carries a digest of each
-code cell and its outputs, so an edit by hand is seen.
+second time, and each cell then shows both sets of outputs. A stored notebook carries a digest of what
+each code cell does and of its outputs, so an edit by hand is seen, and a new layout is none.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import hashlib
 import json
@@ -136,10 +137,36 @@ def second_device(path: Path) -> tuple[str, str] | None:
     return kind, known.get_device_name() if hasattr(known, "get_device_name") else kind
 
 
+def _meaning(part: object) -> object:
+    """A part of a syntax tree as lists that JSON holds, on every Python the same.
+
+    Two layouts of one program mean the same: places, comments and brackets do not count, nor where
+    the lines of a text that stands alone, as a docstring does, are broken.
+    """
+    match part:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text.split()
+        case ast.AST():
+            fields = {name: _meaning(value) for name, value in ast.iter_fields(part)}
+            # Pythons differ in which fields they leave out where nothing is in them.
+            return [type(part).__name__, {k: v for k, v in fields.items() if v not in (None, [])}]
+        case list():
+            return [_meaning(item) for item in part]
+    return None if part is None else ascii(part)
+
+
+def _read(source: str) -> object:
+    """What the code of a cell means; where Python alone cannot read it, its very letters."""
+    try:
+        return _meaning(ast.parse(source))
+    except SyntaxError:
+        return source
+
+
 def digests(notebook: NotebookNode) -> list[str]:
-    """A digest of each code cell: its source and its outputs."""
+    """A digest of each code cell: what its source means, and its outputs."""
     texts = [
-        json.dumps([cell.source, cell.outputs], sort_keys=True)
+        json.dumps([_read(cell.source), cell.outputs], sort_keys=True)
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]

@@ -99,6 +99,60 @@ def test_an_edited_cell_is_named(folder, old, new, cell):
     assert labs.edited(path) == [f"one.ipynb: {cell}: edited since it was stored; run `make labs`"]
 
 
+LAB = '''\
+def rows(count, start=-1.0, *, kind=None):
+    """Rows of numbers, and what they are good for."""
+    return [f"{start:.2f} rows", {"a": count - start}, {**kind}, start]
+
+
+print(rows(3, kind={}))
+'''
+LAYOUTS = {
+    "a line broken": (", kind=None", ",\n    kind=None,\n"),
+    "lines joined": ("\n\n\n", "\n"),
+    "a comment": ("))\n", "))  # as it comes\n"),
+    "brackets": ("count - start", "(count - start)"),
+    "other quotes": ('"a"', "'a'"),
+    "a text in two": ('"{start:.2f} rows"', '"{start:.2f} " "rows"'),
+    "a docstring in two lines": ("numbers, and", "numbers,\n    and"),
+}
+CHANGES = {
+    "a number": ("rows(3", "rows(4"),
+    "its sign": ("start=-1.0", "start=1.0"),
+    "its type": ("start=-1.0", "start=-1"),
+    "a name": ("count - start", "start - count"),
+    "an operator": ("count - start", "count + start"),
+    "a text": ("} rows", "}  rows"),
+    "a format": (":.2f", ":.3f"),
+    "nothing": ("kind=None", "kind='None'"),
+    "an item": (", start]", "]"),
+    "what stands in a line of its own": ("    return", "    count = 1\n    return"),
+    "the words of a docstring": ("good for", "bad for"),
+    "code that is none": ("print(", "%time print("),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_new_layout_needs_no_new_measurement(folder, layout):
+    assert len(relaid(folder, *LAYOUTS[layout])) == 0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_a_cell_would_do_otherwise_is_noticed(folder, change):
+    assert len(relaid(folder, *CHANGES[change])) == 1
+
+
+def relaid(folder, old, new):
+    """Complaints about a lab that was stored, and in whose cell `new` then replaced `old`."""
+    path = write(folder, "one", LAB)
+    labs.main(["--seal"])
+    assert LAB.count(old) == 1
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].source = LAB.replace(old, new)
+    nbformat.write(notebook, path)
+    return labs.edited(path)
+
+
 def test_cells_that_changed_places_are_named(folder):
     path = write(folder, "one", "x = 20", "y = 30")
     labs.main(["--seal"])
