@@ -1,11 +1,11 @@
 """A small GPT: a language model of causal self-attention, in one file.
 
 Needs PyTorch 2.5 or newer and nothing else.
-Sources: Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", section 2.3 (a
-norm before each part, one more at the end, the residual projections scaled at the start), and its
-public code (learned positions, GELU, the widths); Xiong et al. (2020), "On Layer Normalization in
-the Transformer Architecture" (why the norm comes before); Press and Wolf (2017), "Using the Output
-Embedding to Improve Language Models" (tied weights).
+Sources: Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", section 2.3
+(a norm before each part, one more at the end, the residual projections scaled at the start), and
+its public code (learned positions, GELU, the widths); Xiong et al. (2020), "On Layer Normalization
+in the Transformer Architecture" (why the norm comes before); Press and Wolf (2017), "Using the
+Output Embedding to Improve Language Models" (tied weights).
 """
 
 import math
@@ -150,8 +150,8 @@ class GPT(nn.Module):
         """Return the logits of the token after each position, (..., T, vocab_size).
 
         Args:
-            tokens: (..., T), integers below vocab_size, with 1 ≤ T ≤ context_length. An integer that
-                is no token is the error of nn.Embedding: IndexError, on a processor.
+            tokens: (..., T), integers below vocab_size, with 1 ≤ T ≤ context_length. An integer
+                that is no token is the error of nn.Embedding: IndexError, on a processor.
         """
         self._check(tokens)
         if tokens.size(-1) > self.context_length:

@@ -152,7 +152,7 @@ class MultiHeadAttention(nn.Module):
         return self.out_proj(self._merge_heads(weights @ value)), weights
 
     def _split_heads(self, x: Tensor, width: int) -> Tensor:
-        """(..., T, num_heads · width) → (..., num_heads, T, width); in a shard, its share of heads."""
+        """(..., T, num_heads · width) → (..., num_heads, T, width); in a shard, its own heads."""
         # The last dimension is cut first and T moved after: a view straight to
         # (..., num_heads, T, width) would deal tokens, not features, to the heads.
         return x.unflatten(-1, (-1, width)).transpose(-3, -2)

@@ -14,8 +14,8 @@ def sinusoidal_positions(
 ) -> Tensor:
     """Return one vector for each position, (tokens, embed_dim), of float32.
 
-    Channels 2i and 2i + 1 of position p are the sine and the cosine of p / base^(2i / embed_dim), so
-    each pair turns by an angle of its own from one position to the next.
+    Channels 2i and 2i + 1 of position p are the sine and the cosine of p / base^(2i / embed_dim),
+    so each pair turns by an angle of its own from one position to the next.
 
     Args:
         tokens: number of positions.
