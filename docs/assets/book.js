@@ -105,6 +105,19 @@
         }
       }
     }
+    if (!stylesFollow) document.querySelectorAll(FADES).forEach(sayWhatHides);
+  }
+
+  /* Where styles cannot follow a scroll, say at which sides a box hides something; see book.css. */
+  const FADES =
+    ".md-content :is(pre > code, .output pre, .math, .math-long, .md-typeset__scrollwrap, .book-scroll, .edits, .heat)";
+  const stylesFollow = CSS.supports("animation-timeline: scroll()");
+
+  function sayWhatHides(box) {
+    const left = box.scrollLeft > 1;
+    const right = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
+    if (left || right) box.dataset.hides = left && right ? "both" : left ? "left" : "right";
+    else delete box.dataset.hides;
   }
 
   /* ── What Material leaves without a name, or names twice ───────────────────────────────── */
@@ -155,6 +168,8 @@
   addEventListener("afterprint", removeSolutions);
   addEventListener("resize", nameScrollers);
   addEventListener("toggle", nameScrollers, true);
+  if (!stylesFollow)
+    document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 
   function start() {
     addCopyButtons();

@@ -16,6 +16,10 @@ from literate.fence import FLAGS, check_output_options
 from literate.page import Page
 from literate.site import explorable, figures
 
+# An output of more columns than the first may need smaller letters beside both menus; one of more
+# than the last would need too small ones.
+ROOMY, LONGEST = 96, 112
+
 
 def output_figure(text: str, options: dict[str, str]) -> str:
     """HTML of what a block printed, as a quiet box, a heatmap or a chart.
@@ -51,8 +55,10 @@ def _heatmaps(text: str, options: dict[str, str]) -> str:
 
 def _exact(text: str, label: str) -> str:
     """The printed text itself, in a box that scrolls, by keyboard too. `<samp>` is what it is."""
-    shown = escape(text, quote=False)
-    return f'<pre tabindex="0" role="group" aria-label="{escape(label)}"><samp>{shown}</samp></pre>'
+    columns = max(map(len, text.split("\n")))
+    long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
+    shown = f"<samp{long}>{escape(text, quote=False)}</samp>"
+    return f'<pre tabindex="0" role="group" aria-label="{escape(label)}">{shown}</pre>'
 
 
 def _folded(exact: str, summary: str) -> str:

@@ -191,9 +191,8 @@ def _shown(shown: Tag) -> str:
         drawing.slim(svg)
     for own in shown.select("div[style*=overflow]"):
         own.unwrap()
-    for wide, box in (("table.lab-table", "book-scroll"), (".lab-figure > svg", "book-drawing")):
-        for found in shown.select(wide):
-            found.wrap(BeautifulSoup().new_tag("div", attrs={"class": box}))
+    for table in shown.select("table.lab-table"):
+        table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
     return shown.decode_contents().strip()
 
 

@@ -179,7 +179,7 @@ def test_prints_are_one_output_up_to_a_drawing():
     assert soup.get_text().index("b") < str(soup).index("<table>") < str(soup).index("c &lt; d")
 
 
-def test_what_is_drawn_can_scroll_and_is_named_a_picture():
+def test_a_table_can_scroll_and_what_is_drawn_is_named_a_picture():
     soup = clean(
         code(
             "x",
@@ -188,7 +188,7 @@ def test_what_is_drawn_can_scroll_and_is_named_a_picture():
         )
     )
     assert soup.select_one(".book-scroll > table.lab-table")
-    assert soup.select_one(".lab-figure > .book-drawing > svg[role=img]")
+    assert soup.select_one(".lab-figure > svg[role=img]")
     assert not soup.select("[style*=overflow]")
 
 

@@ -164,7 +164,9 @@ def axe(page, where, when):
     for scheme, name in (("light", "default"), ("dark", "slate")):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function("(name) => document.body.dataset.mdColorScheme === name", arg=name)
-        page.wait_for_function("document.getAnimations().length === 0")  # no panel is on its way
+        page.wait_for_function(  # no panel is on its way; what follows a scroll never ends
+            "document.getAnimations().every((moving) => moving.timeline !== document.timeline)"
+        )
         violations = page.evaluate(
             f"axe.run({where}, {{resultTypes: ['violations']}}).then((r) => r.violations.flatMap((v) =>"
             "v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ''}`)))"
