@@ -132,6 +132,29 @@ def test_search_gives_results_after_a_click(open_page, address):
     assert "softmax" in engine.run(FIRST_RESULT)
 
 
+def test_a_box_fades_at_the_side_where_it_hides_something(open_page):
+    engine = open_page("model/heads.html")
+    engine.run("() => { document.querySelector('.md-content').style.maxWidth = '375px' }")
+    engine.run("() => { dispatchEvent(new Event('resize')) }")
+    fades = [engine.run(FADE, share) for share in (0, 0.5, 1)]
+    assert fades == [
+        ["-24px", "calc(100% + 24px)"],
+        ["0px", "100%"],
+        ["0px", "calc(100% + 24px)"],
+    ]
+
+
+# Where the fade of the first code that scrolls stands, and how wide it is, once it is painted.
+FADE = """async (share) => {
+  const box = [...document.querySelectorAll('.md-content article pre > code')]
+    .find((code) => code.checkVisibility() && code.scrollWidth > code.clientWidth + 60);
+  box.scrollLeft = share * (box.scrollWidth - box.clientWidth);
+  for (let frame = 0; frame < 4; frame++) await new Promise(requestAnimationFrame);
+  const { maskPosition, maskSize } = getComputedStyle(box);
+  return [maskPosition.split(' ')[0], maskSize.replace(/ (100%|auto)$/, '')];
+}"""
+
+
 # --------------------------------------------------- WebKit alone lets punctuation hang in margins
 
 
