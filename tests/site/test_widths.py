@@ -31,7 +31,7 @@ LOOK = """() => {
     'leaves room': parts.filter((part) => part.matches('.highlight') && box(part).width < room.width - 1),
     'is cut': figures.filter((one) => (hides(one) && one.matches('.heat')) || box(one).right > innerWidth),
     'hides and does not say so': boxes.filter((one) => hides(one) && !fades(one)),
-    'hides nothing and fades': boxes.filter((one) => !hides(one) && fades(one)),
+    'hides nothing and fades': boxes.filter((one) => one.scrollWidth <= one.clientWidth && fades(one)),
   };
   for (const kind in found) found[kind] = found[kind].map((one) => `${one.outerHTML.slice(0, 50)} ${one.textContent.trim().slice(0, 50)}`);
   found.wider = document.scrollingElement.scrollWidth > innerWidth ? ['the page'] : [];
