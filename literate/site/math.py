@@ -1,7 +1,8 @@
 """Turns $…$ and $$…$$ into MathML while the page is built, so that math needs no JavaScript.
 
 A Python-Markdown extension: `$` hugs its formula on both sides (`$5 and $6` stays text), `$$` stands
-alone on its lines, and code is left as it is. The LaTeX travels along as an annotation. A formula
+alone on its lines, and code is left as it is. The LaTeX travels along as an annotation, and the
+formula in words as the name that a screen reader speaks. A formula
 that cannot be drawn completely stops the build with a `MathError` that names it.
 """
 
@@ -17,6 +18,8 @@ from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
 from markdown.util import STX
 from math_core import LatexError, LatexToMathML
+
+from literate.site.speech import spoken
 
 INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^$\\])+?)(?<!\s)\$(?![\d$])([,.;:!?)]*)"
 DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
@@ -52,6 +55,9 @@ def mathml(tex: str, *, display: bool = False) -> str:
         drawn = CONVERTER.convert_with_local_state(tex, displaystyle=display)
     except LatexError as error:
         raise MathError(tex, str(error).partition(": ")[2]) from error
+    said = escape(spoken(drawn))
+    # The only name that every browser tells a screen reader; the formula below it stays to be explored.
+    drawn = drawn.replace("<math", f'<math aria-label="{said}"', 1)
     # The book's font has this dot. The search reads the symbols once, not their source as well.
     drawn = drawn.replace(">⋅<", ">·<")
     return drawn.replace("<annotation", "<annotation data-search-exclude")
