@@ -138,34 +138,47 @@
     }
   }
 
-  /* ── Print: folded solutions are listed at the end ─────────────────────────────────────── */
+  /* ── Print: folded hints and solutions are listed at the end ───────────────────────────── */
 
-  function listSolutions() {
-    removeSolutions();
-    const article = document.querySelector(".md-content article");
-    const folded = document.querySelectorAll(".md-content article details.success");
-    if (!article || !folded.length) return;
-    const list = document.createElement("section");
-    list.className = "book-solutions";
-    list.innerHTML = "<h2>Solutions</h2>";
-    folded.forEach((solution, index) => {
-      const number = document.createElement("h3");
-      number.textContent = `Solution ${index + 1}`;
-      const copy = solution.cloneNode(true);
-      copy.querySelector("summary").remove();
-      copy.querySelectorAll("[id]").forEach((element) => element.removeAttribute("id"));
-      list.append(number, ...copy.childNodes);
-      solution.querySelector("summary").dataset.printed = ` ${index + 1}, at the end`;
-    });
-    article.append(list);
+  /* The exercise that a fold belongs to: the nearest number above it. */
+  function exerciseOf(fold) {
+    for (let at = fold; (at = at.previousElementSibling); ) {
+      const number = /^\d+(?=\.)/.exec(at.querySelector(":scope > strong")?.textContent);
+      if (number) return ` to exercise ${number}`;
+    }
+    return "";
   }
 
-  function removeSolutions() {
+  function listFolded() {
+    removeFolded();
+    // Instant navigation has made each address a whole one; the book's own need not be printed.
+    for (const link of document.querySelectorAll(".md-content a"))
+      link.toggleAttribute("data-inside", link.origin === location.origin);
+    const list = document.createElement("section");
+    list.className = "book-solutions";
+    const add = (tag, text) => list.appendChild(document.createElement(tag)).append(text);
+    for (const [kind, title] of [["tip", "Hints"], ["success", "Solutions"]]) {
+      const folds = document.querySelectorAll(`.md-content article details.${kind}`);
+      if (folds.length) add("h2", title);
+      for (const fold of folds) {
+        const exercise = exerciseOf(fold);
+        const copy = fold.cloneNode(true);
+        add("h3", copy.querySelector("summary").textContent + exercise);
+        copy.querySelector("summary").remove();
+        copy.querySelectorAll("[id]").forEach((element) => element.removeAttribute("id"));
+        list.append(...copy.childNodes);
+        fold.querySelector("summary").dataset.printed = `${exercise}: at the end of this chapter`;
+      }
+    }
+    if (list.childElementCount) document.querySelector(".md-content article").append(list);
+  }
+
+  function removeFolded() {
     document.querySelector(".book-solutions")?.remove();
   }
 
-  addEventListener("beforeprint", listSolutions);
-  addEventListener("afterprint", removeSolutions);
+  addEventListener("beforeprint", listFolded);
+  addEventListener("afterprint", removeFolded);
   addEventListener("resize", nameScrollers);
   addEventListener("toggle", nameScrollers, true);
   if (!stylesFollow)

@@ -1,4 +1,4 @@
-"""Each page in a real browser: what it weighs, whom it asks, how it reads, on screen and paper."""
+"""Each page in a real browser: what it weighs, whom it asks, how it reads on a screen."""
 
 import re
 import unicodedata
@@ -313,53 +313,3 @@ def test_lines_of_text_have_a_length_that_reads_well(look, path):
     )
     if lengths:
         assert 60 <= sorted(lengths)[len(lengths) // 2] <= 75
-
-
-@each_page
-def test_paper_gets_a_clean_chapter(look, path):
-    page = look(path)
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    for gone in (
-        ".md-header",
-        ".md-sidebar",
-        ".md-footer",
-        ".md-search",
-        ".book-copy",
-        ".page-bar a",
-        ".headerlink",
-    ):
-        assert page.locator(f"{gone}:visible").count() == 0, gone
-    assert page.locator(".md-content article h1:visible").count() == 1
-    solutions = page.locator(
-        ".md-content article > details.success, .md-content article :not(.book-solutions) details.success"
-    ).count()
-    listed = page.locator(".book-solutions > h3:visible").count()
-    assert listed == solutions
-    assert page.locator(".md-content article details.success > :not(summary):visible").count() == 0
-    if solutions:
-        last = page.evaluate(
-            "document.querySelector('.md-content article').lastElementChild.className"
-        )
-        assert last == "book-solutions"
-    cut = page.evaluate(
-        """() => [...document.querySelectorAll('.md-content article pre > *')].filter((box) =>
-            box.clientWidth && box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.slice(0, 60))"""
-    )
-    assert cut == []
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.locator(".book-solutions").count() == 0
-
-
-def test_printing_itself_lists_the_solutions(visit, site):
-    path = next(
-        path
-        for path in book.PAGES
-        if 'class="success"' in (site / path).read_text(encoding="utf-8")
-    )
-    page = visit(path)
-    page.evaluate(
-        "addEventListener('afterprint', () => {}); new MutationObserver((all) => { for (const m of all) for (const n of m.addedNodes) if (n.className === 'book-solutions') window.listed = n.textContent }).observe(document.querySelector('.md-content article'), {childList: true})"
-    )
-    assert len(page.pdf()) > 10_000
-    assert "Solution 1" in page.evaluate("window.listed ?? ''")
