@@ -37,7 +37,7 @@ def output_figure(text: str, options: dict[str, str]) -> str:
         caption += (
             f" <small>Differs between platforms: {escape(options['varies'], quote=False)}.</small>"
         )
-    kind, exact = "", _exact(text, label)
+    kind, exact = "", _exact(text)
     if "heatmap" in options:
         kind = " drawn"
         drawn = _heatmaps(text, options)
@@ -45,7 +45,10 @@ def output_figure(text: str, options: dict[str, str]) -> str:
     elif "chart" in options:
         kind = " drawn"
         exact = figures.chart(text) + _folded(exact, "The numbers")
-    return f'<figure class="output{kind}"><figcaption>{caption}</figcaption>{exact}</figure>'
+    address = f' id="{options["name"]}"' if "name" in options else ""
+    return (
+        f'<figure class="output{kind}"{address}><figcaption>{caption}</figcaption>{exact}</figure>'
+    )
 
 
 def _heatmaps(text: str, options: dict[str, str]) -> str:
@@ -53,12 +56,11 @@ def _heatmaps(text: str, options: dict[str, str]) -> str:
     return figures.heatmaps(text, **given, plain="plain" in options)
 
 
-def _exact(text: str, label: str) -> str:
-    """The printed text itself, in a box that scrolls, by keyboard too. `<samp>` is what it is."""
+def _exact(text: str) -> str:
+    """The printed text itself. `<samp>` is what it is."""
     columns = max(map(len, text.split("\n")))
     long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
-    shown = f"<samp{long}>{escape(text, quote=False)}</samp>"
-    return f'<pre tabindex="0" role="group" aria-label="{escape(label)}">{shown}</pre>'
+    return f"<pre><samp{long}>{escape(text, quote=False)}</samp></pre>"
 
 
 def _folded(exact: str, summary: str) -> str:
@@ -67,12 +69,17 @@ def _folded(exact: str, summary: str) -> str:
 
 def check(program: Page) -> None:
     """Raise PageError at the first fence of `program` that cannot be drawn."""
+    named: dict[str, int] = {}
     for fence in program.fences:
         try:
             if fence.language == "attention":
                 explorable.read(fence.text)
             elif fence.language == "output":
                 check_output(fence.text, fence.options)
+                name = fence.options.get("name", "")
+                first = named.setdefault(name, fence.line) if name else fence.line
+                if first != fence.line:
+                    raise ValueError(f'name="{name}" is taken by the heatmap at line {first}')
         except ValueError as error:
             inside = re.search(r"line (\d+) of the fence", str(error))
             line = fence.line + int(inside[1] if inside else 0)

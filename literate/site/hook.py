@@ -43,7 +43,8 @@ ARCHIVE = "attention-executed"
 _pages: list[SitePage] = []
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
-CELL = re.compile(r'<td id="([^"]+)"')  # of a heatmap that has a name
+# Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
+ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
@@ -131,7 +132,7 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
     page.meta["sections"] = search.sections(page.content or "")
     page.content = PLAIN.sub(r"\1", page.content or "")
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
-        page.present_anchor_ids |= set(CELL.findall(page.content))
+        page.present_anchor_ids |= set(ADDRESS.findall(page.content))
     page.meta.setdefault("description", _first_sentence(page.content))
 
 

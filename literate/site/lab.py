@@ -20,6 +20,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 from literate.site import drawing, fences
+from literate.site.addresses import addressed
 from literate.site.math import mathml
 
 MATH = re.compile(
@@ -67,7 +68,7 @@ def clean(html: str, page: Page, files: Files) -> str:
     _draw_math(body)
     _resolve_links(body, page, files)
     _unique_ids(body)
-    return str(body)
+    return addressed(str(body))
 
 
 def _answer_first(cells: list[Tag]) -> list[str]:

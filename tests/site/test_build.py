@@ -54,6 +54,19 @@ def test_no_id_is_given_twice(site, path):
     assert sorted({name for name in ids if ids.count(name) > 1}) == []
 
 
+@pytest.mark.parametrize("path", book.PAGES)
+def test_every_figure_output_and_exercise_has_an_address_and_a_link_to_it(site, path):
+    article = soup_of(site, path).select_one(".md-content article")
+    places = article.select("figure, .lab-table")
+    starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment)\b")
+    places += [
+        bold.parent for bold in article.select("p > strong") if starts.match(bold.get_text())
+    ]
+    linked = {link["href"] for link in article.select("a.headerlink")}
+    assert [str(one)[:80] for one in places if f"#{one.get('id')}" not in linked] == []
+    assert [link for link in article.select("a.headerlink") if link.get("tabindex") != "-1"] == []
+
+
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
 def test_images_and_drawings_have_text(site, path):
     soup = soup_of(site, path)
@@ -340,6 +353,7 @@ def test_make_build_fails_and_names_what_is_wrong(tmp_path, name, text, said):
         ("# A\n\n```python\nprint(1)\n", 3, "unclosed"),
         ('# A\n\n```python\n--8<-- "missing.py"\n```\n', 4, "missing.py"),
         ("# A\n\n```python\nprint(1)\n```\n\n```output heatmap\n1\n```\n", 7, "heatmap"),
+        (f"# A\n\n{FEW}\n\n{FEW}\n", 15, 'name="few" is taken by the heatmap at line 7'),
         ("# A\n\n```attention\ntokens: a b\n```\n", 4, "line"),
         ("# A\n\nBad: $\\nosuch{x}$ here.\n", 3, "$\\nosuch{x}$"),
     ],
@@ -348,6 +362,7 @@ def test_make_build_fails_and_names_what_is_wrong(tmp_path, name, text, said):
         "unclosed fence",
         "missing include",
         "no tensor",
+        "a name given twice",
         "bad figure",
         "bad formula",
     ],
