@@ -76,20 +76,35 @@
       if (!code || block.querySelector(".book-copy")) continue;
       const bar = document.createElement("div");
       bar.className = "book-copy";
+      bar.setAttribute("role", "toolbar");
+      bar.setAttribute("aria-label", "Copy");
       bar.append(button("copy", "Copy this block", () => code.textContent));
       if (/\blanguage-py/.test(block.className) && whole.length) {
         const program = whole[runnable++];
         bar.append(button("above", "Copy with everything above", () => program));
+        bar.lastChild.tabIndex = -1;
       }
       block.append(bar);
       code.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
 
-  /* ── Boxes that scroll sideways can be reached, and have a name ────────────────────────── */
+  /* The buttons of a block are one tab stop; arrow keys go from one to the other. */
+  document.addEventListener("keydown", (event) => {
+    if (!/^Arrow(Left|Right)$/.test(event.key) || !event.target.matches?.(".book-copy button")) return;
+    const other = event.target.nextSibling || event.target.previousSibling;
+    if (!other) return;
+    event.preventDefault();
+    event.target.tabIndex = -1;
+    other.tabIndex = 0;
+    other.focus();
+  });
+
+  /* ── Boxes that scroll sideways, and no others, can be reached, and have a name ────────── */
 
   const SCROLLERS = [
     [".md-content pre > code", "Code"],
+    [".md-content .output > pre, .md-content .output > details > pre", "Output"],
     [".md-content :is(.math, .math-long)", "Formula"],
     [".md-content .book-scroll", "Table"],
     [".md-content .book-drawing", "Drawing"],
@@ -118,6 +133,47 @@
     const right = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
     if (left || right) box.dataset.hides = left && right ? "both" : left ? "left" : "right";
     else delete box.dataset.hides;
+  }
+
+  /* ── By keyboard ───────────────────────────────────────────────────────────────────────── */
+
+  /* After a click the reader stands where the address points, or at the heading that is in sight. */
+  let arrived = false;
+  function standAtHeading() {
+    if (!arrived) return (arrived = true); // opened anew: the browser knows where
+    const headings = [...document.querySelectorAll(".md-content article :is(h1, h2, h3)")];
+    const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 4);
+    const place = document.getElementById(location.hash.slice(1)) || passed.pop() || headings[0];
+    if (!place) return;
+    if (!place.hasAttribute("tabindex")) {
+      place.tabIndex = -1;
+      place.addEventListener("blur", () => place.removeAttribute("tabindex"), { once: true });
+    }
+    place.focus({ preventScroll: true });
+  }
+
+  /* Where the menu folds, its label opens it for a mouse alone; this button stands in for the keys. */
+  function addMenuButton() {
+    const label = document.querySelector(".md-header label[for=__drawer]");
+    const toggle = document.getElementById("__drawer");
+    if (!label || !toggle || label.nextElementSibling?.matches(".book-menu")) return;
+    const menu = document.createElement("button");
+    const says = () => menu.setAttribute("aria-expanded", toggle.checked);
+    menu.type = "button";
+    menu.className = "book-menu book-unseen";
+    menu.setAttribute("aria-label", "Menu");
+    menu.addEventListener("click", () => {
+      toggle.click();
+      document.querySelector(".md-sidebar--primary a[href]").focus();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !toggle.checked) return;
+      toggle.click();
+      menu.focus();
+    });
+    toggle.addEventListener("change", says);
+    says();
+    label.after(menu);
   }
 
   /* ── What Material leaves without a name, or names twice ───────────────────────────────── */
@@ -188,6 +244,8 @@
     addCopyButtons();
     nameScrollers();
     mendNames();
+    addMenuButton();
+    standAtHeading();
   }
 
   // Instant navigation swaps the page without loading it again, and says so here.

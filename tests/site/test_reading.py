@@ -193,11 +193,20 @@ def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(look, path):
     assert outside == []
 
 
+# What of a page the Tab key stops at, and that neither acts nor scrolls.
+IDLE = """() => [...document.querySelectorAll('.md-content article *')].filter((one) =>
+    one.tabIndex >= 0 && one.checkVisibility({ visibilityProperty: true })
+    && !one.matches('a[href], button, input, summary, .heatmap td')
+    && one.scrollWidth <= one.clientWidth + 1).map((one) => one.outerHTML.slice(0, 120))"""
+
+
 @each_page
 @pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
-def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(look, path, window):
+def test_the_tab_key_stops_at_what_acts_or_scrolls_and_nowhere_else(look, path, window):
+    """What scrolls has a name as well."""
     page = look(path, **window)
     unfold(page)
+    assert page.evaluate(IDLE) == []
     boxes = page.evaluate(
         """() => [...document.querySelectorAll('.md-content article *')].filter((box) =>
             /auto|scroll/.test(getComputedStyle(box).overflowX) && box.scrollWidth > box.clientWidth + 1 && box.clientWidth)
