@@ -44,6 +44,11 @@
     const weights = soft.map((row) => row.weights);
     return { query, key, value, root, soft, steps: [scores, scaled, masked, weights, times(weights, value)] };
   }
+  /* Where a row of weights is largest, away from one place: what the word that asks leans on. */
+  function keenest(row, but) {
+    const others = row.map((weight, j) => (j === but ? -1 : weight));
+    return others.indexOf(Math.max(...others));
+  }
   const hides = (state, i, j) => state.hidden.has(j) || (state.causal && j > i);
 
   /* A number with a fixed count of decimals, rounded as Python does: a tie goes to the even digit. */
@@ -58,6 +63,11 @@
     }
     return value < 0 && Number(text) ? "-" + text : text;
   }
+
+  /* A state as an address says it. */
+  const SAID = ({ choice, query, key, dim, step, causal, scaling, hidden }) => ({
+    choice, query, key, dim, step: STEPS[step], causal: Number(causal), scaling: Number(scaling), hidden: [...hidden].sort().join(),
+  });
 
   // --------------------------------------------------------------------------------- building
 
@@ -91,12 +101,138 @@
           for (const name in first)
             if (JSON.stringify(panel[name]) === JSON.stringify(first[name])) panel[name] = first[name];
       this.original = JSON.stringify(spec.panels);
-      this.state = {
-        choice: 0, query: spec.query, key: spec.query, dim: 0, step: spec.step,
-        causal: spec.causal, scaling: spec.scaling, hidden: new Set(spec.hidden),
-      };
-      this.name = "attention-" + ++elements;
+      this.first = this.foremost();
+      this.state = this.own();
+      this.name = this.closest("figure").id || "attention-" + ++elements;
       this.build();
+      this.follow();
+      // The theme's navigation goes to an address without telling the window.
+      this.follows = () => this.isConnected && this.follow();
+      addEventListener("hashchange", this.follows);
+      this.told = window.location$?.subscribe(this.follows);
+    }
+
+    disconnectedCallback() {
+      removeEventListener("hashchange", this.follows);
+      this.told?.unsubscribe();
+    }
+
+    /* The cell to begin with: the word that the query leans on most, and where the page names no
+       query, the one that leans most on another word. */
+    foremost() {
+      const weights = compute(this.spec.panels[0], this.own()).steps[3];
+      const most = weights.map((row, i) => row[keenest(row, i)]);
+      const query = this.spec.query ?? most.indexOf(Math.max(...most));
+      return { query, key: keenest(weights[query], query) };
+    }
+
+    /* The state of the page itself. */
+    own() {
+      const { step, causal, scaling, hidden } = this.spec;
+      return { choice: 0, ...this.first, dim: 0, step, causal, scaling, hidden: new Set(hidden) };
+    }
+
+    // --------------------------------------------------------------------------- its address
+
+    /* What a reader has changed, as the end of an address: `query=2&step=masked&edit=0,keys,1,0,2.5`. */
+    changes() {
+      const own = SAID(this.own());
+      const said = SAID(this.state);
+      const parts = Object.keys(own).filter((key) => said[key] !== own[key]).map((key) => `${key}=${said[key]}`);
+      const fresh = JSON.parse(this.original);
+      const seen = new Set();
+      this.spec.panels.forEach((panel, p) => {
+        for (const [name, rows] of Object.entries(panel)) {
+          if (!Array.isArray(rows[0]) || seen.has(rows)) continue;
+          seen.add(rows);
+          rows.forEach((row, r) => row.forEach((number, c) => {
+            if (number !== fresh[p][name][r][c]) parts.push(`edit=${p},${name},${r},${c},${number}`);
+          }));
+        }
+      });
+      return parts.join("&");
+    }
+
+    /* The state and the edits that such an end says, or null where any of it is none of this figure's. */
+    understood(text) {
+      const { spec } = this;
+      const given = new URLSearchParams(text);
+      const may = (control) => spec.controls.includes(control);
+      const whole = (value, below) => (/^\d{1,3}$/.test(value) && value < below ? Number(value) : undefined);
+      const flag = (control) => (value) => (may(control) ? [false, true][whole(value, 2)] : undefined);
+      const choices = spec.side ? 1 : spec.panels.length;
+      const panel = spec.panels[whole(given.get("choice"), choices) ?? 0];
+      const tokens = panel.tokens.length;
+      const read = {
+        choice: (value) => whole(value, choices),
+        query: (value) => whole(value, tokens),
+        key: (value) => whole(value, tokens),
+        dim: (value) => whole(value, compute(panel, this.own()).value[0].length),
+        step: (value) => (may("step") ? whole(String(STEPS.indexOf(value)), 5) : undefined),
+        causal: flag("causal"),
+        scaling: flag("scaling"),
+        hidden: (value) => {
+          const places = value ? value.split(",").map((place) => whole(place, tokens)) : [];
+          return may("hide") && !places.includes(undefined) ? new Set(places) : undefined;
+        },
+      };
+      const state = this.own();
+      const edits = [];
+      for (const [key, value] of given) {
+        if (key === "edit") {
+          const [p, name, r, c, number] = value.split(",");
+          const row = Object.hasOwn(spec.panels, p) && Object.hasOwn(spec.panels[p], name) && spec.panels[p][name][r];
+          const good = number && Math.abs(number) <= LARGEST && Array.isArray(row) && Object.hasOwn(row, c);
+          if (!may("edit") || !good || c === "length") return null;
+          edits.push([row, c, Number(number)]);
+        } else {
+          state[key] = Object.hasOwn(read, key) ? read[key](value) : undefined;
+          if (state[key] === undefined) return null;
+        }
+      }
+      return { state, edits };
+    }
+
+    /* Show what the address says, where it speaks of this figure and makes sense. */
+    follow() {
+      const [id, text] = location.hash.slice(1).split("?");
+      const found = id === this.name && text !== undefined && this.understood(text);
+      if (!found) return;
+      this.restore();
+      for (const [row, column, number] of found.edits) row[column] = number;
+      this.state = found.state;
+      this.editing ||= found.edits.length > 0;
+      this.build();
+      this.closest("figure").scrollIntoView({ block: "center" });
+    }
+
+    restore() {
+      const fresh = JSON.parse(this.original);
+      this.spec.panels.forEach((panel, i) => {
+        for (const name in panel)
+          if (Array.isArray(panel[name][0])) panel[name].forEach((row, r) => row.splice(0, row.length, ...fresh[i][name][r]));
+      });
+    }
+
+    tools() {
+      const link = make("button", { type: "button" }, "Link to this state");
+      link.addEventListener("click", async () => {
+        const address = new URL(location.href);
+        address.hash = `${this.name}?${this.changes()}`;
+        history.replaceState(history.state, "", address);
+        const copied = await navigator.clipboard?.writeText(address.href).then(() => true, () => false);
+        link.textContent = copied ? "Link copied" : "The address bar has the link";
+        this.status.textContent = link.textContent;
+        setTimeout(() => (link.textContent = "Link to this state"), 2000);
+      });
+      this.reset = make("button", { type: "button" }, "Reset");
+      this.reset.addEventListener("click", () => {
+        this.restore();
+        this.state = this.own();
+        this.build();
+        this.reset.focus();
+      });
+      return make("div", { className: "tools" }, link, this.reset);
     }
 
     get panels() {
@@ -117,7 +253,7 @@
           box("radio", this.name + "c", panel.name, i === state.choice, () => {
             state.choice = i;
             this.build();
-            this.querySelector(`input[name=${this.name}c]:checked`).focus();
+            this.querySelector(`input[name="${this.name}c"]:checked`).focus();
           }))));
       this.queries = this.panels[0].tokens.map((token, i) =>
         box("radio", this.name + "q", token, i === state.query, () => this.set({ query: i })));
@@ -139,7 +275,7 @@
       this.views = this.panels.map(() => this.view());
       this.replaceChildren(controls, ...(has("step") ? [this.stepper()] : []),
         make("div", { className: "heats" }, ...this.views.map((view) => view.box)), this.status,
-        ...(has("edit") ? [this.editor()] : []));
+        ...(has("edit") ? [this.editor()] : []), this.tools());
       this.update();
     }
 
@@ -187,17 +323,7 @@
           const shared = this.panels.every((other) => other[name] === rows);
           tables.push(this.editable((shared ? "" : panel.name + " ") + name, rows, name[0] === "W" ? null : panel.tokens));
         }
-      const reset = make("button", { type: "button" }, "Reset the numbers");
-      reset.addEventListener("click", () => {
-        const fresh = JSON.parse(this.original);
-        this.spec.panels.forEach((panel, i) => {
-          for (const name in panel)
-            if (Array.isArray(panel[name][0])) panel[name].forEach((row, r) => row.splice(0, row.length, ...fresh[i][name][r]));
-        });
-        this.build();
-        this.querySelector(".editor button").focus();
-      });
-      details.append(make("div", { className: "edits" }, ...tables), reset);
+      details.append(make("div", { className: "edits" }, ...tables));
       return details;
     }
 
@@ -243,6 +369,7 @@
       const news = `${CAPTIONS[state.step]}. ${said.join(" ")}`;
       if (this.status.textContent !== news) this.status.textContent = news;
       this.dataset.step = STEPS[state.step];
+      this.reset.setAttribute("aria-disabled", !this.changes());
     }
 
     /* Fill in one panel; returns what there is to say about its chosen cell. */

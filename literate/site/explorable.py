@@ -10,7 +10,8 @@ The body is YAML:
       - [0.9, 0.0, 0.0, 0.9]
     W_query = to_query: …    # optional, together with W_key and W_value; or leave all three out
     by_hand: W_key W_value   # matrices without `= expression`, which no code of the page holds
-    query: bank              # the token that asks first: a word or a position
+    query: bank              # the token that asks first, a word or a position; without it, the one
+                             # that gives another the largest weight
     step: weights            # where it opens: scores, scaled, masked, weights or context
     causal: false            # how the switches stand at first
     scaling: false
@@ -66,7 +67,7 @@ class Explorable:
     panels: list[Panel]
     side: bool = False
     caption: str = "Attention, step by step"
-    query: int = 0
+    query: int | None = None
     step: int = 0
     causal: bool = False
     scaling: bool = False

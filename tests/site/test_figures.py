@@ -211,6 +211,17 @@ class Driver:
             assert shown["hatched"] == self.hatching(step, rows)
             self.checks += 1
 
+    def compare_where_it_opens(self):
+        """On the word that gets the most of what the asking word has for others."""
+        weights = by_torch.attention(self.panels[0], **self.state)["weights"].fill_diagonal_(-1)
+        chosen = self.figure.evaluate(
+            "figure => { const { query, key } = figure.querySelector('attention-explorable').state;"
+            " return [query, key] }"
+        )
+        asked = weights if self.spec.query is None else weights[self.spec.query]
+        assert weights[tuple(chosen)] == asked.max()
+        assert self.spec.query in (None, chosen[0])
+
     def hatching(self, step, rows):
         def blocked(i, j):
             return step in ("masked", "weights") and (
@@ -240,6 +251,7 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
     spec = driver.spec
     switches = [control for control in ("scaling", "causal") if control in spec.controls]
     driver.compare(explorable.STEPS[spec.step])  # as it opens
+    driver.compare_where_it_opens()
     for query, token in enumerate(spec.panels[0].tokens if "query" in spec.controls else ()):
         driver.press("Query", query)
         assert driver.figure.locator("tr.on th").all_inner_texts() == [token] * len(driver.panels)
@@ -297,13 +309,10 @@ def test_every_number_can_be_edited_and_put_back(drive, name):
                     matrix[r][c] = changed
         rows[r][c] = changed
         driver.compare(step)
-    driver.figure.get_by_role("button", name="Reset the numbers").click()
+    driver.figure.get_by_role("button", name="Reset").click()
     driver.spec = explorable.read(FENCES[name])
     driver.compare(step)
-    assert (
-        driver.figure.evaluate("figure => document.activeElement.textContent")
-        == "Reset the numbers"
-    )
+    assert driver.figure.evaluate("figure => document.activeElement.textContent") == "Reset"
 
 
 def test_a_number_that_is_none_is_marked_and_changes_nothing(drive):
@@ -335,16 +344,16 @@ def test_the_filled_formula_adds_up(drive):
 def test_the_formula_of_each_step_tells_what_happens_to_the_chosen_cell(drive):
     driver = drive("every control")
     rule, filled = driver.figure.locator(".rule"), driver.figure.locator(".filled")
-    assert rule.inner_text() == "score(journey, journey) = query of journey · key of journey"
-    assert filled.inner_text() == "0.55·0.55 + 0.87·0.87 + 0.66·0.66 = 1.4950"
+    assert rule.inner_text() == "score(journey, starts) = query of journey · key of starts"
+    assert filled.inner_text() == "0.55·0.57 + 0.87·0.85 + 0.66·0.64 = 1.4754"
     driver.press("Switch", 0)
     driver.step(1)
     assert rule.inner_text() == "score / √d, with d = 3 numbers a key"
-    assert filled.inner_text() == "1.495 / 1.7321 = 0.8631"
+    assert filled.inner_text() == "1.4754 / 1.7321 = 0.8518"
     driver.step(3)
-    assert "e1.495 − 1.495" not in filled.inner_text()
+    assert "− 1.495" not in filled.inner_text()
     assert re.fullmatch(
-        r"e0.8631 − 0.8631 / \((e[\d.]+ − 0.8631( \+ )?){6}\) = 1 / [\d.]+ = 0\.\d{4}",
+        r"e0.8518 − 0.8631 / \((e[\d.]+ − 0.8631( \+ )?){6}\) = 0.9887 / [\d.]+ = 0\.\d{4}",
         filled.inner_text(),
     )
     driver.press("Switch", 1)
@@ -418,10 +427,10 @@ def test_back_and_next_stop_at_the_ends_and_say_so(drive):
 def test_changes_are_announced_politely_and_once(drive):
     driver = drive("heads")
     status = driver.figure.get_by_role("status")
-    assert status.inner_text().startswith("Attention scores. one, Your to Your: ")
-    assert "two, Your to Your: " in status.inner_text()
+    assert status.inner_text().startswith("Attention scores. one, journey to Your: ")
+    assert "two, journey to Your: " in status.inner_text()
     driver.step(4)
-    assert status.inner_text().startswith("Context vectors. one, Your, number 0: ")
+    assert status.inner_text().startswith("Context vectors. one, journey, number 0: ")
     assert driver.figure.locator("[aria-live]:not([aria-live=polite]), [role=alert]").count() == 0
 
 
@@ -467,6 +476,117 @@ def test_heads_share_what_they_share(drive):
         "embeddings",
         *(f"{head} W_{name}" for head in ("one", "two") for name in ("query", "key", "value")),
     ]
+
+
+def test_what_is_pointed_at_does_not_look_like_what_is_chosen(drive):
+    figure = drive("every control").figure
+    cell = figure.locator(".heatmap tbody td").last
+    look = "cell => { const s = getComputedStyle(cell); return [s.outlineStyle, s.boxShadow] }"
+    cell.hover()
+    pointed, shadow = cell.evaluate(look)
+    assert (pointed, shadow) == ("dotted", "none")
+    cell.click()
+    chosen, shadow = cell.evaluate(look)
+    assert chosen != "dotted"
+    assert "inset" in shadow
+
+
+# ------------------------------------------------------------------------ the address of a state
+
+
+def change_everything(driver):
+    """Change whatever a reader can change in "every control"; return what is shown then."""
+    driver.press("Query", 3)
+    driver.press("Switch", 0)
+    driver.press("Switch", 1)
+    driver.press("Hide", 0)
+    driver.step(3)
+    driver.figure.get_by_text("Edit the numbers").click()
+    driver.figure.locator(".editor input").nth(4).fill("-2.5")
+    driver.figure.locator("tbody tr").nth(4).locator("td").nth(1).click()
+    return driver.figure.evaluate(READ)
+
+
+def test_a_state_can_be_linked_and_reset_brings_back_the_pages_own(drive, visit):
+    clipboard = {"permissions": ["clipboard-read", "clipboard-write"]}
+    driver = drive("every control", **clipboard)
+    page, own = driver.figure.page, driver.figure.evaluate(READ)
+    reset = driver.figure.get_by_role("button", name="Reset")
+    assert reset.get_attribute("aria-disabled") == "true"
+    changed = change_everything(driver)
+    assert reset.get_attribute("aria-disabled") == "false"
+    link = driver.figure.get_by_role("button", name="Link")
+    link.click()
+    page.wait_for_function("link => link.textContent === 'Link copied'", arg=link.element_handle())
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.url
+    end = "query=4&key=1&step=weights&causal=1&scaling=1&hidden=0&edit=0,embeddings,1,1,-2.5"
+    assert copied.endswith(f"fence-0.html#explorable?{end}")
+    reset.click()
+    assert driver.figure.evaluate(READ) == own
+    assert reset.get_attribute("aria-disabled") == "true"
+
+    def shows(page, what):
+        page.wait_for_function(
+            f"what => JSON.stringify(({READ})(document.querySelector('.attention'))) === what",
+            arg=page.evaluate("what => JSON.stringify(what)", what),
+        )
+        assert (
+            page.evaluate("document.querySelector('.attention').getBoundingClientRect().top") < 900
+        )
+
+    page.evaluate("location.hash = ''")
+    page.evaluate("(to) => (location.hash = to)", copied.partition("#")[2])
+    shows(page, changed)
+    opened = visit(copied)
+    shows(opened, changed)
+    opened.get_by_role("button", name="Reset").click()
+    shows(opened, own)
+    # By a click in another page, by one in this page, and back again.
+    opened.goto(copied.rpartition("/")[0] + "/fence-5.html")
+    add = """(to) => { const link = document.createElement('a'); link.href = to; link.id = 'to';
+      link.textContent = 'there'; document.querySelector('article').prepend(link) }"""
+    opened.evaluate("window.same = true")
+    for _ in range(2):
+        opened.evaluate(add, copied)
+        opened.click("#to")
+        shows(opened, changed)
+        opened.get_by_role("button", name="Reset").click()
+        shows(opened, own)
+    assert opened.evaluate("window.same")
+
+
+NONE = [
+    *("query=6", "query=-1", "query=two", "key=1e0", "step=all", "step=", "causal=2", "causal="),
+    *("choice=1", "dim=3", "hidden=9", "hidden=0,", "who=1", "query=1&step=none", "constructor=1"),
+    *("edit=0,embeddings,0,0,", "edit=0,embeddings,0,0,x", "edit=0,embeddings,0,0,1e9", "edit="),
+    *("edit=0,embeddings,6,0,1", "edit=0,embeddings,0,3,1", "edit=0,embeddings,0,length,1"),
+    *("edit=1,embeddings,0,0,1", "edit=0,tokens,0,0,1", "edit=0,name,0,0,1", "%E0%A4%A=1"),
+]
+
+
+def test_an_address_that_makes_no_sense_changes_nothing(drive):
+    driver = drive("every control")
+    page, own = driver.figure.page, driver.figure.evaluate(READ)
+    for end in NONE:
+        page.evaluate("(to) => (location.hash = to)", f"explorable?{end}")
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert driver.figure.evaluate(READ) == own, end
+    page.evaluate("location.hash = 'another?query=2'")
+    page.goto(f"{page.url.partition('#')[0]}?#explorable?query=17")
+    assert driver.figure.evaluate(READ) == own
+    page.evaluate("location.hash = 'explorable?query=2'")
+    page.wait_for_function("document.querySelector('tr.on th').textContent === 'starts'")
+
+
+def test_a_link_cannot_turn_what_the_figure_has_no_control_for(drive):
+    driver = drive("nothing to attend to")
+    own = driver.figure.evaluate(READ)
+    page = driver.figure.page
+    for end in ("scaling=1", "edit=0,embeddings,0,0,9"):
+        page.evaluate("(to) => (location.hash = to)", f"explorable?{end}")
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert driver.figure.evaluate(READ) == own
 
 
 # --------------------------------------------------------------------------------- the heatmaps
@@ -601,7 +721,7 @@ def test_figures_survive_instant_navigation_forward_and_back(visit):
     shown.evaluate("window.same = true")
     shown.get_by_role("link", name="Heads").click()
     shown.wait_for_selector(
-        ".attention [role=status]:has-text('two, Your to Your')", state="attached"
+        ".attention [role=status]:has-text('two, journey to Your')", state="attached"
     )
     shown.go_back()
     shown.wait_for_selector(".output .heatmap")

@@ -1,6 +1,5 @@
 """A reader without a mouse: where the Tab key stops, and where a click on a link leads the focus."""
 
-
 from tests.site import book
 
 MODEL = "foundations/averaging.html"
