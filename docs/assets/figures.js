@@ -42,6 +42,19 @@
     document.addEventListener(ends, (event) => lit(event)?.classList.remove("lit"));
   }
 
+  /* Few pages hold an explorable; its script is fetched with the first one that does. */
+  const folder = document.currentScript.src;
+  let asked = false;
+  function wake() {
+    if (asked || !document.querySelector("attention-explorable")) return;
+    asked = true;
+    const script = document.createElement("script");
+    script.src = new URL("attention.js", folder);
+    document.head.append(script);
+  }
+  if (typeof document$ === "undefined") wake();
+  else document$.subscribe(wake);
+
   document.addEventListener("click", function (event) {
     const cell = cellOf(event);
     if (cell && !String(getSelection())) go(cell);

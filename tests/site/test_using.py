@@ -206,6 +206,18 @@ def test_an_explorable_steps(arrive, page_with):
     assert figure.locator("[aria-current=step]").count() == 1
 
 
+def test_the_script_of_an_explorable_is_fetched_with_the_first_page_that_holds_one(
+    visit, page_with, address
+):
+    fetched = "performance.getEntriesByType('resource').filter((e) => /attention\\.js/.test(e.name)).length"
+    shown = visit("symbols.html")
+    shown.wait_for_load_state("networkidle")
+    assert shown.evaluate(fetched) == 0
+    shown.evaluate(book.CLICK, address + page_with("<attention-explorable"))
+    shown.wait_for_selector("attention-explorable button")
+    assert shown.evaluate(fetched) == 1
+
+
 def test_what_a_page_offers_to_take_away_is_downloaded(arrive, page_with, site, address):
     shown = arrive(page_with('class="take-file"', "Notebook</a>"))
     unfold(shown)
