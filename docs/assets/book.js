@@ -164,7 +164,8 @@
     menu.setAttribute("aria-label", "Menu");
     menu.addEventListener("click", () => {
       toggle.click();
-      document.querySelector(".md-sidebar--primary a[href]").focus();
+      const open = document.querySelectorAll(".md-nav--primary .md-nav__toggle:checked ~ .md-nav");
+      ([...open].pop() || document.querySelector(".md-nav--primary")).querySelector("a[href]").focus();
     });
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !toggle.checked) return;
@@ -174,6 +175,64 @@
     toggle.addEventListener("change", says);
     says();
     label.after(menu);
+  }
+
+  /* ── What was read: a mark at its links, kept in this browser and sent nowhere ─────────── */
+
+  const READ = "book-read";
+
+  /* Where a browser keeps nothing for a page, nothing was read. */
+  function wasRead() {
+    try {
+      const kept = JSON.parse(localStorage.getItem(READ));
+      return Array.isArray(kept) ? kept : [];
+    } catch {
+      return [];
+    }
+  }
+
+  function keepRead(pages) {
+    try {
+      if (pages.length) localStorage.setItem(READ, JSON.stringify(pages));
+      else localStorage.removeItem(READ);
+    } catch {
+      // refused
+    }
+    markRead();
+  }
+
+  function markRead() {
+    const pages = wasRead();
+    for (const link of document.querySelectorAll(".md-nav--primary a.md-nav__link, .md-content td:first-child > a"))
+      link.toggleAttribute("data-read", !link.hash && pages.includes(link.pathname));
+    const foot = document.querySelector(".md-footer .md-copyright");
+    const forget = foot?.querySelector("button");
+    if (!pages.length) forget?.remove();
+    else if (foot && !forget) foot.append(" ", forgetButton(foot));
+  }
+
+  function forgetButton(foot) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = "Forget what I have read";
+    made.addEventListener("click", () => {
+      keepRead([]);
+      announce("Forgotten");
+      foot.querySelector("a")?.focus();
+    });
+    return made;
+  }
+
+  /* A page of code is read when its end has been in sight. */
+  const ends = new IntersectionObserver((seen) => {
+    if (seen.some((end) => end.isIntersecting)) keepRead([...new Set(wasRead()).add(location.pathname)]);
+  });
+
+  function watchEnd() {
+    ends.disconnect();
+    const end = document.querySelector(".md-footer");
+    if (end && document.querySelector(".md-content .highlight")) ends.observe(end);
+    markRead();
   }
 
   /* ── What Material leaves without a name, or names twice ───────────────────────────────── */
@@ -246,6 +305,7 @@
     mendNames();
     addMenuButton();
     standAtHeading();
+    watchEnd();
   }
 
   // Instant navigation swaps the page without loading it again, and says so here.

@@ -60,6 +60,27 @@ def test_where_the_menu_folds_a_key_opens_it_and_escape_shuts_it(arrive):
     assert page.evaluate(f"{FOCUS}.getAttribute('aria-label')") == "Menu"
 
 
+SEEN = f"""new Promise(requestAnimationFrame).then(() => {{
+  const one = {FOCUS}, box = one.getBoundingClientRect();
+  const inside = one.closest('.md-sidebar--primary') !== null;
+  return [inside, !inside || one.contains(document.elementFromPoint(box.x + 9, box.y + 5)), one.textContent]
+}})"""
+
+
+def test_every_stop_of_the_open_menu_is_in_sight(visit):
+    page = visit(MODEL, viewport=book.NARROW)
+    page.get_by_role("button", name="Menu").focus()
+    page.keyboard.press("Enter")
+    inside, stops = True, []
+    while inside:
+        page.evaluate(SEEN)  # what slides is there a frame later
+        inside, seen, words = page.evaluate(SEEN)
+        assert seen, words
+        stops.append(words)
+        page.keyboard.press("Tab")
+    assert len(stops) > 30
+
+
 def test_nothing_out_of_sight_is_a_stop_before_the_text(visit):
     page = visit(MODEL, viewport=book.NARROW)
     header = stops(page, f"{FOCUS}.closest('article') !== null")[:-1]

@@ -315,6 +315,59 @@ def test_every_feature_survives_going_forward_and_back(visit, address):
     )
 
 
+READ = "document.querySelectorAll('[data-read]').length"
+
+
+def test_a_page_read_to_its_end_is_marked_until_one_button_forgets_it(arrive, address):
+    shown = arrive("foundations/averaging.html")
+    assert shown.evaluate(READ) == 0
+    assert shown.get_by_role("button", name="Forget").count() == 0
+    shown.evaluate("scrollTo(0, document.body.scrollHeight)")
+    shown.get_by_role("button", name="Forget what I have read").wait_for()
+    shown.evaluate(book.CLICK, address + "foundations/index.html")
+    marked = "[...document.querySelectorAll('[data-read]')].map((link) => link.pathname)"
+    assert shown.evaluate(marked) == ["/foundations/averaging.html"] * 2  # in the menu, in the part
+    content = "link => getComputedStyle(link, '::after').content"
+    assert "✓" in shown.locator("td > [data-read]").evaluate(content)
+    shown.reload()
+    assert shown.evaluate(READ) == 2
+    shown.get_by_role("button", name="Forget").click()
+    assert shown.evaluate(READ) == 0
+    assert shown.evaluate("localStorage.getItem('book-read')") is None
+    assert shown.get_by_role("button", name="Forget").count() == 0
+
+
+REFUSED = """Object.defineProperty(window, 'localStorage', { configurable: true,
+    get() { throw new DOMException('refused', 'SecurityError') } })"""
+
+
+def test_where_a_browser_keeps_nothing_a_page_works_and_says_nothing(visit, address):
+    shown = visit("symbols.html")
+    shown.context.add_init_script(REFUSED)
+    shown.goto(address + "foundations/averaging.html")
+    shown.evaluate("scrollTo(0, document.body.scrollHeight)")
+    shown.locator(".md-footer a").first.wait_for()
+    shown.wait_for_selector("[data-copy=above]", state="attached")
+    shown.evaluate("localStorage.setItem('book-read', '[]')")
+    assert shown.evaluate("localStorage.getItem('book-read')") is None
+    assert shown.evaluate(READ) == 0
+
+
+def test_a_long_page_offers_the_way_back_to_its_top_to_those_who_turn_back(arrive):
+    shown = arrive("foundations/averaging.html")
+    button = shown.locator(".md-top")
+    seen = "button => getComputedStyle(button).opacity === '1'"
+    assert not button.evaluate(seen)
+    shown.mouse.move(600, 500)
+    shown.mouse.wheel(0, 4000)
+    shown.wait_for_function("scrollY > 3000")
+    shown.mouse.wheel(0, -500)
+    shown.wait_for_function(seen, arg=button.element_handle())
+    button.click()
+    shown.wait_for_function("scrollY === 0")
+    assert button.evaluate("button => button.tabIndex") == -1
+
+
 def test_the_palette_stays_as_chosen(arrive, address):
     shown = arrive(book.PAGES[1], color_scheme="light")
     assert shown.evaluate("document.body.dataset.mdColorScheme") == "default"
