@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import ANY
 
 from literate import page
 
@@ -47,6 +48,7 @@ NO_BROWSER = (
 # come the theme lets a click pass, and the browser would load the page anew: here it may not.
 CLICK = """async (address) => {
   const link = document.querySelector(`.md-nav--primary .md-nav__link[href="${address}"]`);
+  const container = () => document.querySelector('[data-md-component=container]'), left = container();
   let instant = false;
   const watch = (event) => { instant = event.defaultPrevented; event.preventDefault(); };
   addEventListener("click", watch);
@@ -56,9 +58,83 @@ CLICK = """async (address) => {
     await new Promise(requestAnimationFrame);
   }
   removeEventListener("click", watch);
-  await new Promise((filled) => document$.subscribe(() => location.href === address && filled()));
+  // It tells a new listener of the page that is there, which may be the one that is left.
+  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
   // The theme shuts the search 125 ms after it left a page, by a timer that was set before this one.
   await new Promise((passed) => setTimeout(passed, 125));
+}"""
+
+
+# Goes one page back, and waits until it is there.
+BACK = """async () => {
+  const container = () => document.querySelector('[data-md-component=container]'), left = container();
+  history.back();
+  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
+}"""
+
+CHAPTER = "foundations/dot-product.html"  # has every feature
+# Uses each feature of a chapter once, in any engine, and says what came of it: `USED` where all works.
+USED = {
+    "focus": "H1",
+    "copied": [True, True],
+    "heatmap": True,
+    "explorable": ["Scores", "Scaled", "Masked", "Weights", "Context"],
+    "linked": True,
+    "math": True,
+    "solution": [False, True],
+    "palette": 3,
+    "named": "Search the book",
+    "scrolled": 0,
+}
+USED_AFTER_BACK = USED | {"focus": ANY, "scrolled": ANY}  # where the reader was
+USE = """async () => {
+  const one = (what) => document.querySelector(`.md-content article ${what}`);
+  const until = async (holds) => { while (!holds()) await new Promise(requestAnimationFrame) };
+  const told = { focus: document.activeElement.tagName, scrolled: scrollY };
+  // An engine may let a script copy only after a real click; what would be copied is asked here.
+  let copied;
+  Object.defineProperty(navigator, 'clipboard',
+    { configurable: true, value: { writeText: async (text) => { copied = text } } });
+  const block = document.querySelectorAll('.md-content article .language-python')[1];
+  const code = block.querySelector('pre > code').textContent;
+  told.copied = [];
+  for (const button of block.querySelectorAll('[data-copy]')) {
+    delete button.dataset.done;
+    button.click();
+    await until(() => 'done' in button.dataset);
+    told.copied.push(told.copied.length ? copied.length > code.length && copied.includes(code) : copied === code);
+  }
+  const cell = one('.output .heatmap tbody td');
+  cell.focus();
+  cell.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
+  told.heatmap = document.activeElement === cell.nextElementSibling;
+  const figure = one('figure.attention');
+  await until(() => figure.querySelector('.stepper'));
+  told.explorable = [...figure.querySelectorAll('.stepper li button')].map((button) => {
+    button.click();
+    return figure.querySelector('[aria-current=step]').textContent;
+  });
+  const before = location.href;
+  history.replaceState(history.state, '', `#${figure.id}?query=0`);
+  dispatchEvent(new HashChangeEvent('hashchange'));
+  told.linked = figure.querySelector('tbody tr').className === 'on';
+  history.replaceState(history.state, '', before);
+  told.math = one('math').getBoundingClientRect().height > 8;
+  const solution = one('details.success'), inside = solution.querySelector('pre');
+  told.solution = [];
+  for (const open of [false, true]) {
+    if (open) solution.querySelector('summary').click();
+    told.solution.push(inside.checkVisibility());
+  }
+  solution.open = false;
+  const schemes = [];
+  for (let turn = 0; turn < 3; turn++) {
+    document.querySelector('[data-md-component=palette] label:not([hidden])').click();
+    schemes.push(document.body.dataset.mdColorScheme + document.body.dataset.mdColorMedia);
+  }
+  told.palette = new Set(schemes).size;
+  told.named = document.querySelector('.md-search').getAttribute('aria-label');
+  return told;
 }"""
 
 

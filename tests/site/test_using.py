@@ -281,6 +281,20 @@ def features(shown):
     )
 
 
+def test_every_feature_works_from_home_a_chapter_the_glossary_and_after_back(visit, address):
+    shown = visit("index.html")
+    shown.evaluate("window.notReloaded = true")
+    for start in (None, "foundations/context.html", "glossary.html"):
+        if start:
+            shown.evaluate(book.CLICK, address + start)
+        shown.evaluate(book.CLICK, address + book.CHAPTER)
+        assert shown.evaluate(book.USE) == book.USED, start
+    shown.evaluate(book.CLICK, address + "glossary.html")
+    shown.evaluate(book.BACK)
+    assert shown.evaluate(book.USE) == book.USED_AFTER_BACK
+    assert shown.evaluate("window.notReloaded")
+
+
 def test_every_feature_survives_going_forward_and_back(visit, address):
     order = [path for path in book.PAGES if not path.startswith("labs/")]
     alone = {}
