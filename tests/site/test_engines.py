@@ -104,24 +104,40 @@ def fonts(engine):
     )
 
 
-def test_an_explorable_steps(open_page, page_with):
-    engine = open_page(page_with("<attention-explorable"))
-    shown = engine.run(
-        """() => {
-          const figure = document.querySelector('figure.attention');
-          return [...figure.querySelectorAll('.stepper li button')].map((button) => {
-            button.click();
-            return figure.querySelector('caption').textContent.split(' ', 2).join(' ');
-          });
-        }"""
+# What went wrong on a page, or is not complete there.
+WRONG = """async () => {
+  const count = (what) => document.querySelectorAll(`.md-content article ${what}`).length;
+  const dead = () => count('attention-explorable') !== count('attention-explorable .controls');
+  // Its script comes with the page, and may come after it.
+  for (const end = performance.now() + 10_000; dead() && performance.now() < end; )
+    await new Promise(requestAnimationFrame);
+  const told = [...wrong];
+  if (count('.highlight pre > code') !== count('[data-copy=copy]')) told.push('a block is not copied');
+  if (dead()) told.push('an explorable is dead');
+  if (count('h1') !== 1) told.push(`${count('h1')} titles`);
+  return told;
+}"""
+
+
+def test_every_page_loads_without_an_error(open_page):
+    """WebKit, which takes seconds for each, loads a page of each folder."""
+    engine, pages = open_page("symbols.html"), book.PAGES
+    if isinstance(engine, engines.WebKit):
+        pages = {path.rpartition("/")[0]: path for path in pages}.values()
+    assert {path: wrong for path in pages if (wrong := open_page(path).run(WRONG))} == {}
+
+
+def test_every_feature_works_after_a_click_and_after_going_back(open_page, address):
+    engine = open_page("index.html")
+    engine.run(book.CLICK, address + book.CHAPTER)
+    assert engine.run(book.USE) == book.USED
+    engine.run(book.CLICK, address + "glossary.html")
+    engine.run(book.BACK)
+    assert engine.run(book.USE) == book.USED_AFTER_BACK
+    assert (
+        engine.run("() => document.querySelector('article h1').firstChild.data")
+        == "The dot product"
     )
-    assert shown == [
-        "Attention scores",
-        "Scaled scores",
-        "Masked scores",
-        "Attention weights",
-        "Context vectors",
-    ]
 
 
 def test_search_gives_results_after_a_click(open_page, address):
