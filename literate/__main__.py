@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m literate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("update", help="rewrite the outputs that no longer agree")
-    exports = commands.add_parser("export", help="write pages as .ipynb and .py")
+    exports = commands.add_parser("export", help="write pages as notebooks and scripts")
     exports.add_argument("-o", "--out", type=Path, default=Path("."), help="folder to write into")
     exports.add_argument("--site-url", default="", help="address that relative links lead to")
     for command in commands.choices.values():
@@ -47,9 +47,9 @@ def _export(page: Page, options: argparse.Namespace) -> None:
     if not options.pages and page.path.is_relative_to(page.root / "docs"):  # the whole book
         stem = options.out / page.path.relative_to(page.root / "docs").with_suffix("")
     stem.parent.mkdir(parents=True, exist_ok=True)
-    for suffix, exported in ((".ipynb", export.notebook), (".py", export.script)):
-        target = stem.with_suffix(suffix)
-        target.write_text(exported(page, options.site_url), encoding="utf-8")
+    for ending, text in export.runnable(page, options.site_url).items():
+        target = stem.with_name(stem.name + ending)
+        target.write_text(text, encoding="utf-8")
         print(f"{page.name} → {name_of(target)}")
 
 

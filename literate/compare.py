@@ -142,10 +142,15 @@ def text_of(block: Block, result: "Result") -> str:
 
 def on_reference_platform(root: Path) -> bool:
     """Say whether this is where `varies` outputs are checked: Linux x86-64, pinned torch."""
+    here = platform.system(), platform.machine(), pinned_torch(root)
+    return here == ("Linux", "x86_64", version_of("torch"))
+
+
+def pinned_torch(root: Path) -> str:
+    """Return the version of torch in the requirements of the book below `root`; "" without any."""
     pins = root / "requirements.txt"
     pinned = re.search(r"^torch==(\S+)", pins.read_text(), re.MULTILINE) if pins.exists() else None
-    here = platform.system(), platform.machine(), pinned and pinned[1]
-    return here == ("Linux", "x86_64", version_of("torch"))
+    return pinned[1] if pinned else ""
 
 
 def version_of(package: str) -> str:

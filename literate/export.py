@@ -6,6 +6,7 @@ without torch.
 
 import ast
 import re
+from dataclasses import replace
 from urllib.parse import urljoin
 
 import jupytext
@@ -13,7 +14,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from literate.fence import Fence
+from literate.compare import pinned_torch
+from literate.fence import RUNS, Fence
 from literate.page import Block, Page, without_front_matter
 
 CONTAINER = re.compile(
@@ -22,6 +24,12 @@ CONTAINER = re.compile(
 LINK = re.compile(r"(\]\()(?![a-z]+:|/)([^)\s]+)")
 ATTRIBUTES = re.compile(r" ?\{:? *[.#][^}\n]*\}")
 INDENT = 4  # spaces that make the inside of an admonition or a tab
+EXERCISES = "## Exercises"
+HINT = "<details><summary>Hint</summary>"
+CHECK = re.compile(r"^def (check_(\d+))\(", re.MULTILINE)
+PRACTISE = """\
+*To practise in: first the code of the chapter, which you run once, then its exercises. Each has a stub to
+fill in, a folded hint, and a check that says what is wrong. The solutions stand on the page.*"""
 
 GUARD = """\
 try:
@@ -36,6 +44,31 @@ except Exception as error:  # the page shows this error, and goes on
 def notebook(page: Page, site_url: str = "") -> str:
     """Return the page as the JSON of an executed notebook, the page's outputs attached."""
     return nbformat.writes(_notebook(page, site_url, guarded=False)) + "\n"
+
+
+def practice(page: Page, site_url: str = "") -> str:
+    """Return the JSON of a notebook to practise in; "" for a page that sets no exercise.
+
+    It holds the page's code under its headings, then each exercise: its stub, its check, which is
+    called, and its hint, folded. It holds no solution and no output.
+    """
+    if EXERCISES not in page.lines:
+        return ""
+    book = _notebook(_without_answers(page), site_url, guarded=False)
+    book.cells[0].source += f"\n\n{PRACTISE}"
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.execution_count = None
+        else:
+            cell.source = re.sub(r"\n{3,}", "\n\n", cell.source)
+    return nbformat.writes(book) + "\n"
+
+
+def runnable(page: Page, site_url: str = "") -> dict[str, str]:
+    """Return the text of each file that runs, by what its name adds to the page's."""
+    texts = {".ipynb": notebook(page, site_url), ".py": script(page, site_url)}
+    practised = practice(page, site_url)
+    return texts | ({"-practice.ipynb": practised} if practised else {})
 
 
 def script(page: Page, site_url: str = "") -> str:
@@ -119,7 +152,51 @@ def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
 
 def _heading(page: Page, address: str) -> str:
     source = f"[{page.name}]({address})" if address else page.name
-    return f"*From the book **Attention, Executed**: {source}. Text CC BY 4.0, code MIT.*"
+    heading = f"*From the book **Attention, Executed**: {source}. Text CC BY 4.0, code MIT.*"
+    if torch := pinned_torch(page.root):
+        heading += (
+            f"\n\n*Checked with PyTorch {torch}. Nothing is installed here: `torch.__version__` names "
+            "yours, which may print another last digit.*"
+        )
+    return heading
+
+
+def _without_answers(page: Page) -> Page:
+    """Return `page` as it is practised: each block under its heading, then the exercises, unsolved.
+
+    Each line stays where it is, or is empty.
+    """
+    code = {n: fence for fence in page.fences for n in range(fence.line, fence.end + 1)}
+    blocks = {block.line: _to_practise(block) for block in page.blocks if not block.solution}
+    fences = [block.fence for block in blocks.values()]
+    kept, heading, asked, folded = [""] * len(page.lines), 0, False, ""
+    for at, line in enumerate(page.lines):
+        if fence := code.get(at + 1):
+            if at + 1 in blocks:
+                kept[heading] = page.lines[heading]
+            elif asked and not fence.solution and fence.language not in (*RUNS, "output"):
+                kept[at] = line
+                fences += [fence] * (at + 1 == fence.line)
+        elif line.startswith("#"):
+            heading, asked = at, line == EXERCISES
+            kept[at] = line if asked or line.startswith("# ") else ""
+        elif asked and line[:1].strip():
+            if folded == "tip":
+                kept[at - 1] = "</details>"
+            found = CONTAINER.match(line)
+            folded = found["type"] if found else ""
+            kept[at] = {"": line, "tip": HINT}.get(folded, "")
+        elif asked and folded != "success":
+            kept[at] = line.removeprefix(" " * INDENT) if folded else line
+    return replace(page, text="\n".join(kept), blocks=list(blocks.values()), fences=fences)
+
+
+def _to_practise(block: Block) -> Block:
+    """Return `block` without its output; one that defines a check calls it, too."""
+    code = _guard(block.code) if block.raises else block.code
+    if check := CHECK.search(code):
+        code += f"\n\n{check[1]}(answer_{check[2]})\n"
+    return replace(block, code=code, output=None)
 
 
 def _code_cell(block: Block, guarded: bool, name: str, count: int) -> NotebookNode:

@@ -3,6 +3,9 @@
 import re
 from dataclasses import replace
 
+import nbformat
+
+from literate import export
 from literate.run import Run
 from tests.pages import PAGES, each
 
@@ -10,9 +13,9 @@ EXERCISE = re.compile(
     r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M
 )
 CHECK = re.compile(r"^def check_(\d+)\(", re.M)
-PROBE = """
+TRY = """
 try:
-    check_{0}(answer_{0})
+    exec({!r}, globals())
 except AssertionError as refusal:
     print("refused:", refusal)
 """
@@ -21,6 +24,22 @@ except AssertionError as refusal:
 def exercises(page):
     """Return the text of the section in which `page` sets exercises; "" where it sets none."""
     return page.text.partition("\n## Exercises\n")[2]
+
+
+def practised(page):
+    """Return the cells of the page's practice notebook."""
+    notebook = nbformat.reads(export.practice(page), as_version=4)
+    nbformat.validate(notebook)
+    return notebook.cells
+
+
+def solutions(page):
+    """Return each block of a solution, after the number of the exercise that it belongs to."""
+    number, found = "", []
+    for block in page.blocks:
+        number = check[1] if (check := CHECK.search(block.code)) else number
+        found += [(number, block.code)] * block.solution
+    return found
 
 
 SETTING = [page for page in PAGES if exercises(page)]
@@ -54,21 +73,53 @@ LONG = ("context", "scaling", "dropout", "gpt", "heads")
 
 
 @each(SETTING, later=lambda page: page.path.stem in LONG)
-def test_each_check_refuses_the_stub_and_says_why(page):
-    blocks = [
-        replace(block, code=block.code + PROBE.format(found[1]))
-        if (found := CHECK.search(block.code))
-        else block
-        for block in page.blocks
-    ]
-    run = Run(replace(page, blocks=blocks), solutions=False)
+def test_each_check_refuses_the_stub_and_accepts_the_solution_in_the_practice_notebook(page):
+    tries, checked = [], []
+    for cell in practised(page):
+        if cell.cell_type == "code" and (check := CHECK.search(cell.source)):
+            solved = [code for number, code in solutions(page) if number == check[1]]
+            tries += [TRY.format(cell.source), *solved, cell.source]
+            checked.append((check[1], len(tries) - len(solved) - 2, len(tries) - 1))
+        elif cell.cell_type == "code":
+            tries.append(cell.source)
+    # No two blocks are equal, so that each has a result of its own.
+    blocks = [replace(page.blocks[0], code=c, output=None, start=n) for n, c in enumerate(tries, 1)]
+    run = Run(replace(page, blocks=blocks, fences=[]))
     try:
-        printed = {block.line: result for block, result in zip(run.blocks, run.all(), strict=True)}
+        results = run.all()
     finally:
         run.close()
-    checks = [block for block in blocks if CHECK.search(block.code)]
-    assert len(checks) == len(EXERCISE.findall(exercises(page)))
-    for block in checks:
-        result = printed[block.line]
-        said = result.traceback or result.printed
-        assert re.match(r"refused: \S", said), f"{page.name}:{block.line}: {said}"
+    assert [result.traceback for result in results if result.raised] == []
+    for number, stub, solution in checked:
+        assert re.match(r"refused: \S", results[stub].printed), results[stub].printed
+        assert results[solution].printed.endswith(f"Exercise {number}: right\n")
+
+
+@each(SETTING)
+def test_the_practice_notebook_has_every_part_of_an_exercise_but_its_solution(page):
+    cells = practised(page)
+    text = "\n\n".join(cell.source for cell in cells)
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    asked = [match[0] for match in EXERCISE.finditer(exercises(page))]
+    assert [match[0] for match in EXERCISE.finditer(text)] == asked
+    called = [cell.source.split("\n")[-1] for cell in code if CHECK.search(cell.source)]
+    assert called == [f"check_{n}(answer_{n})" for n in range(1, len(asked) + 1)]
+    hints = [cell for cell in cells if cell.source.count("<details>")]
+    assert sum(cell.source.count("<summary>Hint</summary>") for cell in hints) == len(asked)
+    assert [c for c in hints if c.source.count("<details>") != c.source.count("</details>")] == []
+    assert [code for _, code in solutions(page) if code.strip() in text] == []
+    assert "Solution" not in text
+    assert [cell for cell in code if cell.outputs or cell.execution_count] == []
+
+
+@each(SETTING)
+def test_the_practice_notebook_has_the_code_of_the_page_and_little_else(page):
+    kept = [block for block in page.blocks if not block.solution]
+    code = [cell for cell in practised(page) if cell.cell_type == "code"]
+    assert len(code) == len(kept)
+    for block, cell in zip(kept, code, strict=True):
+        assert block.raises or cell.source.startswith(block.code.rstrip("\n"))
+    before = "".join(cell.source for cell in practised(page)).partition("## Exercises")[0]
+    told = page.text.partition("\n## Exercises\n")[0]
+    sentences = [s for s in re.findall(r"^[A-Z][^`\n]{60,}$", told, re.M) if s in before]
+    assert [s for s in sentences if not any(s in block.code for block in kept)] == []

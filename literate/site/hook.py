@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORDS_PER_MINUTE = 200
 SECONDS_PER_BLOCK = 15
 ARCHIVE = "attention-executed"
+KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
 # The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
 # what its template shows, its program, and the text that a reader may take of it.
 _pages: list[SitePage] = []
@@ -208,10 +209,7 @@ def _zip(site: Path) -> None:
 def _taken(program: Page, site_url: str) -> dict[str, str]:
     """Return what a reader may take of a chapter: the text of each file, by its suffix."""
     taken = {".md": export.markdown(program)}
-    if program.blocks:
-        taken[".ipynb"] = export.notebook(program, site_url)
-        taken[".py"] = export.script(program, site_url)
-    return taken
+    return taken | (export.runnable(program, site_url) if program.blocks else {})
 
 
 def _complete(page: SitePage, program: Page, site_url: str) -> None:
@@ -219,8 +217,7 @@ def _complete(page: SitePage, program: Page, site_url: str) -> None:
     name, html = Path(page.file.src_uri).stem, page.content or ""
     page.meta["minutes"] = _minutes(html, len(program.blocks))
     page.meta["taken"] = _taken(program, site_url)
-    kinds = {".md": "markdown", ".ipynb": "notebook", ".py": "script"}
-    page.meta["downloads"] = {kinds[suffix]: name + suffix for suffix in page.meta["taken"]}
+    page.meta["downloads"] = {KINDS[suffix]: name + suffix for suffix in page.meta["taken"]}
     pieces = zip(export.pieces(program), program.blocks, strict=True)
     page.meta["guarded"] = {i: piece for i, (piece, block) in enumerate(pieces) if block.raises}
     blocks = iter(program.blocks)

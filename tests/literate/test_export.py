@@ -387,3 +387,130 @@ def test_the_command_names_what_it_cannot_read(book, capsys):
     book.page("```python\n")
     assert main(["export"]) == 1
     assert "docs/page.md:1: unclosed fence" in capsys.readouterr().err
+
+
+def test_the_command_writes_a_notebook_to_practise_in_where_a_page_sets_exercises(book):
+    book.page(PRACTISED, "docs/page.md")
+    assert main(["export", "docs/page.md"]) == 0
+    assert (book.root / "page-practice.ipynb").read_text(encoding="utf-8") == export.practice(
+        book.read(PRACTISED, "docs/page.md")
+    )
+
+
+# ---- The notebook to practise in. ----
+
+PRACTISED = """\
+    ---
+    title: x
+    ---
+
+    # A page
+
+    Words before.
+
+    ## Bare
+
+    ## With code
+
+    ```python
+    # not a heading
+    x = 1
+    ```
+
+    ```python
+    [][0]
+    ```
+
+    ```output raises="IndexError"
+    IndexError: list index out of range
+    ```
+
+    ```text
+    not run
+    ```
+
+    ## Exercises
+
+    Read this.
+
+    **1. Change · easy.** What is it?
+
+    ```text
+    kept
+    ```
+
+    ```python title="Your answer"
+    answer_1 = ...
+    ```
+
+    ```python title="Check"
+    def check_1(answer):
+        assert answer == 2, "no"
+        print("Exercise 1: right")
+    ```
+
+    ??? tip "Hint"
+
+        Think of [this](b.md).
+
+        And that.
+
+    ??? success "Solution"
+
+        It is two.
+
+        ```python
+        answer_1 = 2
+        check_1(answer_1)
+        ```
+
+        ```output
+        Exercise 1: right
+        ```
+
+    Goodbye.
+
+    ## Sources
+
+    More words.
+
+    ```python
+    y = 2
+    ```
+    """
+
+
+def test_a_notebook_to_practise_in_has_the_code_then_the_exercises_and_no_solution(book):
+    page = book.read(PRACTISED, "docs/part/page.md")
+    text = export.practice(page, "https://example.org/")
+    nbformat.validate(json.loads(text))
+    first, *cells = nbformat.reads(text, as_version=4).cells
+    assert first.source.startswith("*From the book")
+    assert first.source.endswith(export.PRACTISE)
+    check = 'def check_1(answer):\n    assert answer == 2, "no"\n    print("Exercise 1: right")'
+    assert [cell.source for cell in cells] == [
+        "# A page\n\n## With code",
+        "# not a heading\nx = 1",
+        export.GUARD.format(code="    [][0]").rstrip("\n"),
+        "## Exercises\n\nRead this.\n\n**1. Change · easy.** What is it?\n\n```text\nkept\n```",
+        "answer_1 = ...",
+        f"{check}\n\n\ncheck_1(answer_1)",
+        "<details><summary>Hint</summary>\n\nThink of [this](https://example.org/part/b.html)."
+        "\n\nAnd that.\n</details>\n\nGoodbye.\n\n## Sources",
+        "y = 2",
+    ]
+    assert [cell.outputs for cell in cells if cell.cell_type == "code"] == [[]] * 5
+
+
+def test_a_page_without_exercises_has_no_notebook_to_practise_in(page):
+    assert export.practice(page) == ""
+    assert set(export.runnable(page)) == {".ipynb", ".py"}
+
+
+def test_the_heading_says_what_the_page_was_checked_with(book, page):
+    def heading():
+        return nbformat.reads(export.notebook(page), as_version=4).cells[0].source
+
+    assert "Checked" not in heading()
+    (book.root / "requirements.txt").write_text("torchvision==1\ntorch==9.8.7  # why\n")
+    assert "*Checked with PyTorch 9.8.7. Nothing is installed here:" in heading()

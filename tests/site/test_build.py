@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from literate import page, record
+from literate import export, page, record
 from tests.site import book
 
 PARSED = {}
@@ -161,9 +161,9 @@ def test_a_page_is_there_to_take_away(site, source):
             "a[download]"
         )
     }
-    wanted = {".md", ".ipynb", ".py"} if program.blocks else {".md"}
+    wanted = [".md", *export.runnable(program)] if program.blocks else [".md"]
     if source != "index.md":
-        assert {beside(suffix).name for suffix in wanted} <= links
+        assert {beside("").name + suffix for suffix in wanted} <= links
 
 
 @pytest.mark.parametrize("source", book.CHAPTERS)
