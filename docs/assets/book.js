@@ -253,6 +253,28 @@
     }
   }
 
+  /* ── A report on a wrong number names the block that was pointed at last ───────────────── */
+
+  let pointed;
+
+  function point({ target }) {
+    const link = target.closest?.("a.report");
+    if (!link) {
+      pointed = target.closest?.(".md-content :is(.highlight, .output)") ?? pointed;
+    } else if (pointed?.isConnected) {
+      const blocks = [...document.querySelectorAll(".md-content [class*=language-py].highlight")];
+      const upto = blocks.filter((block) =>
+        block === pointed || block.compareDocumentPosition(pointed) & Node.DOCUMENT_POSITION_FOLLOWING);
+      if (!upto.length) return;
+      const first = upto.at(-1).querySelector("pre > code").textContent.trim().split("\n")[0];
+      const address = new URL(link.href);
+      address.searchParams.set("block", `${upto.length}: ${first}`);
+      link.href = address;
+    }
+  }
+
+  for (const type of ["pointerover", "focusin"]) addEventListener(type, point);
+
   /* ── Print: folded hints and solutions are listed at the end ───────────────────────────── */
 
   /* The exercise that a fold belongs to: the nearest number above it. */

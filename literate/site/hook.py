@@ -29,7 +29,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
 from literate.page import Page, PageError, name_of, pages, read
-from literate.site import fences, lab, search, weight
+from literate.site import fences, lab, repository, search, weight
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
@@ -135,16 +135,22 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(ADDRESS.findall(page.content))
     page.meta.setdefault("description", _first_sentence(page.content))
+    book = config.extra["repository"]
+    page.meta["edit"] = repository.edit(book, page.file.src_uri)
+    if "script" in page.meta.get("downloads", {}):
+        page.meta["colab"] = repository.colab(book, _beside(page, ".ipynb"))
 
 
 def on_page_context(
     context: TemplateContext, page: SitePage, config: MkDocsConfig, nav: Navigation
 ) -> TemplateContext:
     """Say what is known of the page: nothing, unless a check of this very text is on record."""
-    program = page.meta.get("program")
+    program, source = page.meta.get("program"), page.file.src_uri
     if program and any(block.output for block in program.blocks):
         page.meta["check"] = _served.mark(page) if _served else {}
-        page.meta["check"]["record"] = record.of(program)
+        known = page.meta["check"]["record"] = record.of(program)
+        page.meta["report"] = repository.report(config.extra["repository"], source, known)
+    page.meta["served"] = _served is not None
     return context
 
 

@@ -253,3 +253,13 @@ def test_without_torch_the_book_is_served_and_nothing_claimed(tmp_path):
         assert "torch is not installed: pages are drawn, and not checked" in server.log
     finally:
         server.close()
+
+
+def test_a_page_says_how_to_run_it_here_and_the_command_does_so(server):
+    shown = server.save(GOOD + "\nTo run.\n", "one")
+    told = shown.select_one(".page-local code").get_text()
+    assert told == ".venv/bin/python -m literate export docs/one.md --out runs"
+    words = [sys.executable, *told.split()[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(server.project)}
+    subprocess.run(words, cwd=server.project, env=environment, check=True, capture_output=True)
+    assert "To run." in (server.project / "runs/one.ipynb").read_text(encoding="utf-8")

@@ -1,0 +1,158 @@
+"""Where a page leads: to Colab, with all that it needs there, to its source, to a form for a report."""
+
+import hashlib
+import re
+import subprocess
+from urllib.parse import parse_qs, urlsplit
+
+import nbformat
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from literate import compare
+from literate.record import Record
+from literate.site import repository
+from tests import pages
+from tests.site import book
+from tests.site.test_build import soup_of
+
+RUNNING = [page for page in pages.RUNNING if page.name not in ("README.md",)]
+SETTINGS = (book.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+REPOSITORY = re.search(r"^  repository: (.+)$", SETTINGS, re.M)[1]
+SITE = re.search(r"^site_url: (.+)$", SETTINGS, re.M)[1]
+WORKFLOW = yaml.safe_load((book.ROOT / ".github/workflows/book.yml").read_text(encoding="utf-8"))
+
+
+def name_of(page):
+    return page.name.removeprefix("docs/").removesuffix(".md")
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+def test_a_chapter_leads_to_its_notebook_in_colab(site, page):
+    name = name_of(page)
+    links = soup_of(site, f"{name}.html").select("a[href^='https://colab.research.google.com']")
+    if name == "index":
+        assert links == []
+        return
+    (link,) = links
+    published = f"https://colab.research.google.com/github/{REPOSITORY}/blob/gh-pages/"
+    assert link["href"] == f"{published}{name}.ipynb"
+    notebook = nbformat.read(site / f"{name}.ipynb", as_version=4)
+    torch = compare.pinned_torch(book.ROOT)
+    assert f"Checked with PyTorch {torch}." in notebook.cells[0].source
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert re.findall(r"^\s*[!%].*|\bpip\b", code, re.M) == []
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+def test_a_notebook_elsewhere_gets_the_files_that_its_page_loads(site, page):
+    """It fetches them from the book's own address, where they lie, and checks their digests."""
+    code = "\n".join(block.code for block in page.blocks)
+    for file in (book.DOCS / "files").iterdir():
+        if f'"{file.name}"' in code:
+            assert "def book_file(name: str, sha256: str)" in code
+            assert f'BOOK = "{SITE}files/"' in code
+            published = (site / "files" / file.name).read_bytes()
+            assert f'"{hashlib.sha256(published).hexdigest()}"' in code
+
+
+def test_the_site_is_published_on_the_branch_that_colab_reads(tmp_path):
+    *_, step = WORKFLOW["jobs"]["publish"]["steps"]
+    command, _, _, branch = step["run"].split()
+    assert branch == repository.PUBLISHED
+    assert WORKFLOW[True]["push"]["branches"] == [repository.SOURCES]
+    (tmp_path / "site/part").mkdir(parents=True)
+    (tmp_path / "site/part/page.ipynb").write_text("{}")
+    (tmp_path / "site/.gitignore").write_text("*.ipynb\n")
+
+    def git(*words):
+        return subprocess.run(
+            ["git", *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "--quiet", "--bare", "remote")
+    git("clone", "--quiet", "remote", "checkout")
+    commit = "-c user.name=a -c user.email= commit --quiet --allow-empty --message=x"
+    git("-C", "checkout", *commit.split())
+    for text in ("{}", '{"again": 1}'):
+        (tmp_path / "site/part/page.ipynb").write_text(text)
+        words = [str(book.ROOT / command), "../site", "origin", branch]
+        subprocess.run(words, cwd=tmp_path / "checkout", check=True, capture_output=True)
+        assert git("-C", "remote", "show", f"{branch}:part/page.ipynb") == text
+    assert ".nojekyll" in git("-C", "remote", "ls-tree", "-r", "--name-only", branch).split()
+    assert git("-C", "remote", "rev-list", "--count", branch).strip() == "1"
+
+
+@pytest.mark.parametrize("path", book.PAGES)
+def test_a_page_leads_to_its_source(site, path):
+    source = next(s for s in [*book.CHAPTERS, *book.LABS] if s.rpartition(".")[0] == path[:-5])
+    verb = "blob" if source.endswith(".ipynb") else "edit"
+    link = f'<a href="https://github.com/{REPOSITORY}/{verb}/main/docs/{source}">'
+    assert (site / path).read_text(encoding="utf-8").count(link) == 1
+
+
+FORM = yaml.safe_load((book.ROOT / f".github/ISSUE_TEMPLATE/{repository.FORM}").read_text())
+
+
+def test_a_report_fills_in_the_form():
+    record = Record("digest", 3, "3.11.2", "2.13.0", "1", "Linux x86_64", "2026-01-02")
+    url = urlsplit(repository.report("owner/name", "part/a page.md", record))
+    assert (url.netloc, url.path) == ("github.com", "/owner/name/issues/new")
+    told = {name: value for name, (value,) in parse_qs(url.query).items()}
+    assert told == {
+        "template": "wrong-number.yml",
+        "page": "docs/part/a page.md",
+        "versions": "PyTorch 2.13.0, Python 3.11.2, Linux x86_64, checked on 2026-01-02",
+    }
+    fields = {field.get("id") for field in FORM["body"]}
+    assert {*told, "block"} - {"template"} <= fields
+
+
+def test_every_address_follows_from_the_one_setting(tmp_path):
+    project = book.small_book(
+        tmp_path,
+        index="# Home\n",
+        page="# A page\n\n```python\nprint(1)\n```\n\n```output\n1\n```\n",
+    )
+    settings = project / "mkdocs.yml"
+    assert settings.read_text("utf-8").count(REPOSITORY) == 1
+    settings.write_text(
+        settings.read_text("utf-8").replace(REPOSITORY, "someone/elsewhere"), "utf-8"
+    )
+    result = book.build(tmp_path / "site", project)
+    assert result.returncode == 0, result.stderr
+    html = (tmp_path / "site/page.html").read_text("utf-8")
+    soup = BeautifulSoup(html, "html.parser")
+    led = {
+        a["href"].partition("?")[0]
+        for a in soup.select("a[href*='github']")
+        if "github.io" not in a["href"]
+    }
+    assert led == {
+        "https://github.com/someone/elsewhere",
+        "https://github.com/someone/elsewhere/edit/main/docs/page.md",
+        "https://github.com/someone/elsewhere/issues/new",
+        "https://colab.research.google.com/github/someone/elsewhere/blob/gh-pages/page.ipynb",
+    }
+    for file in (tmp_path / "site").rglob("*"):
+        if file.suffix in (".html", ".ipynb", ".js", ".md", ".txt", ".xml"):
+            assert REPOSITORY not in file.read_text("utf-8"), file
+
+
+# ---- In a browser. ----
+
+CHAPTER = "model/heads.html"
+
+
+def test_a_report_names_the_block_that_was_pointed_at_last(arrive):
+    shown = arrive(CHAPTER)
+    link = shown.locator("a.report")
+    shown.locator(".md-content figure.output").nth(1).hover()
+    link.hover()
+    program = next(page for page in RUNNING if page.name == "docs/model/heads.md")
+    outputs = [n for n, block in enumerate(program.blocks, 1) if block.output]
+    told = parse_qs(urlsplit(link.get_attribute("href")).query)
+    first = program.blocks[outputs[1] - 1].code.split("\n")[0]
+    assert told["block"] == [f"{outputs[1]}: {first}"]
+    assert told["page"] == ["docs/model/heads.md"]
