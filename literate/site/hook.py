@@ -29,7 +29,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from literate import export, record
 from literate.page import Page, PageError, name_of, pages, read
-from literate.site import fences, lab, repository, search, weight
+from literate.site import card, fences, lab, repository, search, weight
 from literate.site.math import MathError, symbols
 from literate.site.serve import Served, say
 
@@ -137,6 +137,7 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
     page.meta.setdefault("description", _first_sentence(page.content))
     book = config.extra["repository"]
     page.meta["edit"] = repository.edit(book, page.file.src_uri)
+    page.meta["card"] = _beside(page, ".png")
     if "script" in page.meta.get("downloads", {}):
         page.meta["colab"] = repository.colab(book, _beside(page, ".ipynb"))
 
@@ -166,6 +167,11 @@ def on_post_build(config: MkDocsConfig) -> None:
         shutil.copyfile(docs / notebook, site / notebook)
     pages = [page for page in _pages if "taken" in page.meta]
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for page in _pages:
+        if not _served and "card" in page.meta:
+            fonts, title = docs / "assets/fonts", page.meta.get("title") or str(page.title)
+            drawn = card.draw(title, config.site_name, page.content or "", fonts)
+            (site / page.meta["card"]).write_bytes(drawn)
     whole = []
     for page in pages:
         for suffix, text in page.meta["taken"].items():
