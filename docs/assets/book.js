@@ -253,6 +253,27 @@
     }
   }
 
+  /* ── A word of the glossary: shown by the theme, named and dismissed here ──────────────── */
+
+  new MutationObserver((changes) => {
+    for (const { addedNodes } of changes) {
+      for (const shown of addedNodes) {
+        if (!shown.matches?.(".md-tooltip2[role=dialog]")) continue;
+        shown.querySelectorAll(".headerlink").forEach((link) => link.remove());
+        shown.setAttribute("aria-label", shown.querySelector("h3").textContent);
+      }
+    }
+  }).observe(document.body, { childList: true });
+
+  function hideDefinitions(hidden) {
+    for (const shown of document.querySelectorAll(".md-tooltip2")) shown.hidden = hidden;
+  }
+
+  addEventListener("keydown", ({ key }) => key === "Escape" && hideDefinitions(true));
+  for (const type of ["pointerover", "focusin"]) {
+    addEventListener(type, ({ target }) => target.closest?.("a[data-preview]") && hideDefinitions(false));
+  }
+
   /* ── A report on a wrong number names the block that was pointed at last ───────────────── */
 
   let pointed;

@@ -47,6 +47,8 @@ _served: Served | None = None
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
+# The theme shows what such a link leads to when the reader points at it, and fetches it then.
+GLOSSARY = re.compile(r'(<a(?= [^>]*href="[./]*glossary\.html#))')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked.
 PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
@@ -131,7 +133,7 @@ def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) ->
     except (MathError, lab.LabError) as error:
         raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
     page.meta["sections"] = search.sections(page.content or "")
-    page.content = PLAIN.sub(r"\1", page.content or "")
+    page.content = GLOSSARY.sub(r"\1 data-preview", PLAIN.sub(r"\1", page.content or ""))
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(ADDRESS.findall(page.content))
     page.meta.setdefault("description", _first_sentence(page.content))
@@ -165,13 +167,13 @@ def on_post_build(config: MkDocsConfig) -> None:
     site, docs = Path(config.site_dir), Path(config.docs_dir)
     for notebook in [page.file.src_uri for page in _pages if page.file.src_uri.endswith(".ipynb")]:
         shutil.copyfile(docs / notebook, site / notebook)
-    pages = [page for page in _pages if "taken" in page.meta]
-    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     for page in _pages:
         if not _served and "card" in page.meta:
             fonts, title = docs / "assets/fonts", page.meta.get("title") or str(page.title)
             drawn = card.draw(title, config.site_name, page.content or "", fonts)
             (site / page.meta["card"]).write_bytes(drawn)
+    pages = [page for page in _pages if "taken" in page.meta]
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     whole = []
     for page in pages:
         for suffix, text in page.meta["taken"].items():

@@ -80,8 +80,8 @@ def test_of_several_selectors_those_stay_that_can_match(trimmed):
 
 
 def test_a_name_that_only_a_script_knows_stays(trimmed):
-    script = 'element.className = "md-later", gone = "md-tooltip md-source__facts"'
-    css = ".md-later{a:b}.gone{a:b}.md-tooltip,[class^=md-tooltip]{a:b}.md-source__facts{a:b}"
+    script = 'element.className = "md-later", gone = "md-version md-source__facts"'
+    css = ".md-later{a:b}.gone{a:b}.md-version,[class^=md-version]{a:b}.md-source__facts{a:b}"
     assert trimmed(css, script=script) == ".md-later{a:b}"
 
 
@@ -91,8 +91,8 @@ def test_a_word_of_the_text_keeps_no_style(trimmed):
 
 
 def test_a_component_that_a_page_shows_stays(trimmed):
-    css = ".md-tooltip{a:b}"
-    assert trimmed(css, page='<p class="md-tooltip">', script="") == css
+    css = ".md-version{a:b}"
+    assert trimmed(css, page='<p class="md-version">', script="") == css
 
 
 def test_a_picture_that_no_rule_reads_goes(trimmed):

@@ -1,0 +1,53 @@
+"""A word of the glossary is explained where it stands, when a reader asks."""
+
+import re
+
+from tests.site.test_reading import axe
+from tests.site.test_using import unzipped  # noqa: F401
+
+CHAPTER = "model/heads.html"
+
+
+def test_a_word_of_the_glossary_is_explained_where_it_stands(arrive, address):
+    """Only when asked for, by pointer and by keyboard; one may point into it, and Escape shuts it."""
+    shown = arrive(CHAPTER)
+    shown.wait_for_load_state("networkidle")
+    asked = []
+    shown.on("request", lambda request: asked.append(request.url.removeprefix(address)))
+    link, tip = shown.locator("a[data-preview]").first, shown.locator(".md-tooltip2--active")
+    shown.evaluate("scrollBy(0, 10)")
+    assert asked == []
+    link.hover()
+    tip.wait_for()
+    assert asked == ["glossary.html"]
+    assert "One attention with its own queries, keys, values and weights." in tip.inner_text()
+    assert "¶" not in tip.inner_text()
+    assert tip.get_attribute("aria-label") == "Head"
+    assert axe(shown, "'.md-tooltip2--active'", "a definition") == []
+    tip.locator("a").hover()
+    tip.wait_for()
+    shown.keyboard.press("Escape")
+    assert not tip.is_visible()
+    shown.mouse.move(2, 2)
+    tip.wait_for(state="detached")
+    link.focus()
+    tip.wait_for()
+    shown.keyboard.press("Escape")
+    assert not tip.is_visible()
+    assert shown.evaluate("document.activeElement.hasAttribute('data-preview')")
+
+
+def test_a_definition_keeps_its_formulas(visit):
+    shown = visit("foundations/scaling.html")
+    link = shown.locator("a[data-preview][href$='#scaled-dot-product-attention']").first
+    link.hover()
+    shown.locator(".md-tooltip2--active math").first.wait_for()
+
+
+def test_from_a_disk_a_word_of_the_glossary_is_a_plain_link(visit, unzipped):  # noqa: F811
+    shown = visit((unzipped / CHAPTER).as_uri())
+    link = shown.locator("a[data-preview]").first
+    link.hover()
+    assert shown.locator(".md-tooltip2").count() == 0
+    link.click()
+    shown.wait_for_url(re.compile(r"^file:.*glossary\.html#head$"))
