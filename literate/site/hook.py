@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from posixpath import dirname, relpath
 
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
@@ -71,7 +72,10 @@ def on_serve(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Serve a book in which a link is dead, too; only a build is strict."""
+    """Say which version is drawn. Serve a book in which a link is dead, too; only a build is strict."""
+    cited = Path(config.config_file_path).with_name("CITATION.cff")
+    if cited.exists():
+        config.extra["edition"] = yaml.safe_load(cited.read_text(encoding="utf-8"))["version"]
     # Before the theme's own script, which would start a search of its own. A builder that knows no
     # hooks writes no index of ours, and keeps its search.
     config.extra["polyfills"] = ["assets/search.js"]
