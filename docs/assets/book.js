@@ -253,48 +253,20 @@
     }
   }
 
-  /* ── A word of the glossary: shown by the theme, named and dismissed here ──────────────── */
+  /* ── What a reader asks of a page: its script comes with the first pointer or key on it ─── */
 
-  new MutationObserver((changes) => {
-    for (const { addedNodes } of changes) {
-      for (const shown of addedNodes) {
-        if (!shown.matches?.(".md-tooltip2[role=dialog]")) continue;
-        shown.querySelectorAll(".headerlink").forEach((link) => link.remove());
-        shown.setAttribute("aria-label", shown.querySelector("h3").textContent);
-      }
-    }
-  }).observe(document.body, { childList: true });
+  const home = document.currentScript.src;
+  const FIRST = ["pointerover", "focusin"];
 
-  function hideDefinitions(hidden) {
-    for (const shown of document.querySelectorAll(".md-tooltip2")) shown.hidden = hidden;
+  function first({ type, target }) {
+    for (const each of FIRST) removeEventListener(each, first);
+    const script = document.createElement("script");
+    script.src = new URL("asked.js", home);
+    script.addEventListener("load", () => target.dispatchEvent(new Event(type, { bubbles: true })));
+    document.head.append(script);
   }
 
-  addEventListener("keydown", ({ key }) => key === "Escape" && hideDefinitions(true));
-  for (const type of ["pointerover", "focusin"]) {
-    addEventListener(type, ({ target }) => target.closest?.("a[data-preview]") && hideDefinitions(false));
-  }
-
-  /* ── A report on a wrong number names the block that was pointed at last ───────────────── */
-
-  let pointed;
-
-  function point({ target }) {
-    const link = target.closest?.("a.report");
-    if (!link) {
-      pointed = target.closest?.(".md-content :is(.highlight, .output)") ?? pointed;
-    } else if (pointed?.isConnected) {
-      const blocks = [...document.querySelectorAll(".md-content [class*=language-py].highlight")];
-      const upto = blocks.filter((block) =>
-        block === pointed || block.compareDocumentPosition(pointed) & Node.DOCUMENT_POSITION_FOLLOWING);
-      if (!upto.length) return;
-      const first = upto.at(-1).querySelector("pre > code").textContent.trim().split("\n")[0];
-      const address = new URL(link.href);
-      address.searchParams.set("block", `${upto.length}: ${first}`);
-      link.href = address;
-    }
-  }
-
-  for (const type of ["pointerover", "focusin"]) addEventListener(type, point);
+  for (const each of FIRST) addEventListener(each, first);
 
   /* ── Print: folded hints and solutions are listed at the end ───────────────────────────── */
 
