@@ -429,7 +429,7 @@ def _chapter(soup):
     """The words, code, figures and formulas of a page, without what the hook adds around them."""
     article = soup.select_one(".md-content article")
     for added in article.select(
-        ".page-bar, .mark, .take-file, template, .headerlink, .md-tags, nav"
+        ".page-bar, .mark, .page-mend, .take-file, template, .headerlink, .md-tags, nav"
     ):
         added.decompose()
     for colour in article.select("code span"):
