@@ -155,7 +155,9 @@ def on_page_context(
     program, source = page.meta.get("program"), page.file.src_uri
     if program and any(block.output for block in program.blocks):
         page.meta["check"] = _served.mark(page) if _served else {}
-        known = page.meta["check"]["record"] = record.of(program)
+        page.meta["check"]["record"] = record.of(program)
+    if "check" in page.meta or source.endswith(".ipynb"):
+        known = page.meta.get("check", {}).get("record")
         page.meta["report"] = repository.report(config.extra["repository"], source, known)
     page.meta["served"] = _served is not None
     return context

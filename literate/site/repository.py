@@ -26,7 +26,8 @@ def edit(repository: str, source: str) -> str:
 
 def report(repository: str, source: str, record: Record | None) -> str:
     """Return where GitHub opens a form on a wrong number, with what is known of the page filled in."""
-    versions = "the page was not checked"
+    lab = source.endswith(".ipynb")
+    versions = "those that the lab prints" if lab else "the page was not checked"
     if record:
         versions = f"PyTorch {record.torch}, Python {record.python}, {record.platform}"
         versions += f", checked on {record.date}"

@@ -84,6 +84,15 @@ def test_the_site_is_published_on_the_branch_that_colab_reads(tmp_path):
     assert git("-C", "remote", "rev-list", "--count", branch).strip() == "1"
 
 
+@pytest.mark.parametrize(
+    "source", [page.name for page in RUNNING] + [f"docs/{lab}" for lab in book.LABS]
+)
+def test_a_page_of_numbers_leads_to_a_report(site, source):
+    path = source.removeprefix("docs/").rpartition(".")[0] + ".html"
+    (link,) = soup_of(site, path).select("a.report")
+    assert parse_qs(urlsplit(link["href"]).query)["page"] == [source]
+
+
 @pytest.mark.parametrize("path", book.PAGES)
 def test_a_page_leads_to_its_source(site, path):
     source = next(s for s in [*book.CHAPTERS, *book.LABS] if s.rpartition(".")[0] == path[:-5])
@@ -105,6 +114,12 @@ def test_a_report_fills_in_the_form():
         "page": "docs/part/a page.md",
         "versions": "PyTorch 2.13.0, Python 3.11.2, Linux x86_64, checked on 2026-01-02",
     }
+    for source, versions in (
+        ("a.md", "the page was not checked"),
+        ("a.ipynb", "those that the lab prints"),
+    ):
+        (said,) = parse_qs(addresses.report("owner/name", source, None))["versions"]
+        assert said == versions
     fields = {field.get("id") for field in FORM["body"]}
     assert {*told, "block"} - {"template"} <= fields
 
