@@ -118,7 +118,7 @@ def test_a_report_fills_in_the_form():
         ("a.md", "the page was not checked"),
         ("a.ipynb", "those that the lab prints"),
     ):
-        (said,) = parse_qs(addresses.report("owner/name", source, None))["versions"]
+        (said,) = parse_qs(repository.report("owner/name", source, None))["versions"]
         assert said == versions
     fields = {field.get("id") for field in FORM["body"]}
     assert {*told, "block"} - {"template"} <= fields
