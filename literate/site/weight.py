@@ -18,7 +18,7 @@ import rjsmin
 NAME = re.compile(r"[A-Za-z_][\w-]*")
 SAID_IN = re.compile(r"<script.*?</script>|<[a-zA-Z][^>]*>", re.S)  # not the text of a page
 MADE = re.compile(r"[A-Za-z_]\w*-[\w-]*")
-UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|version)|tabbed-")
+UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|version)|tabbed-")
 # A library for copy buttons, which the book makes itself, and how Mermaid would look.
 COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
 MERMAID = re.compile(r'"\.node circle[^"]*"')

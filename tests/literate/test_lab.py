@@ -28,7 +28,7 @@ def whole(*cells):
 def clean(*cells):
     """Return what a lab that has all it needs makes of these cells, without what it has beside them."""
     text = str(whole(*SOUND, prose("<hr>"), *cells))
-    beside = text.partition("<hr/>\n")[2].rpartition('<figure class="output">')[0]
+    beside = text.partition("<hr/>\n")[2].rpartition('<figure class="output"')[0]
     return BeautifulSoup(beside.removesuffix("\n"), "html.parser")
 
 
