@@ -42,18 +42,21 @@
     document.addEventListener(ends, (event) => lit(event)?.classList.remove("lit"));
   }
 
-  /* Few pages hold an explorable; its script is fetched with the first one that does. */
+  /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one. */
   const folder = document.currentScript.src;
-  let asked = false;
-  function wake() {
-    if (asked || !document.querySelector("attention-explorable")) return;
-    asked = true;
+  const near = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    near.disconnect();
     const script = document.createElement("script");
     script.src = new URL("attention.js", folder);
     document.head.append(script);
+  }, { rootMargin: "100%" });
+  function watch() {
+    if (customElements.get("attention-explorable")) return;
+    for (const figure of document.querySelectorAll("figure.attention")) near.observe(figure);
   }
-  if (typeof document$ === "undefined") wake();
-  else document$.subscribe(wake);
+  if (typeof document$ === "undefined") watch();
+  else document$.subscribe(watch);
 
   document.addEventListener("click", function (event) {
     const cell = cellOf(event);

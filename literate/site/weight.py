@@ -33,6 +33,9 @@ ALTERNATIVES = re.compile(rf":(?:not|is|where){IN_BRACKETS}")
 NEEDED = re.compile(r"\.(?P<class>[A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?(?P<value>[\w-]+)")
 PROPERTY = re.compile(r"var\(\s*(--[\w-]+)")
 PICTURE = re.compile(rf"(?P<name>--[\w-]+):url\((?:{STRING}|[^)]*)\);?")
+ALIKE = re.compile(
+    r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2">'
+)  # in one colour
 # Where white space is part of what is said, and what stands between such places.
 VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 
@@ -56,16 +59,22 @@ def without_copying(script: str) -> str:
 
 
 def close_up(html: str) -> str:
-    """Return `html` without indentation and empty lines where white space is not part of the text."""
+    """Return `html` without white space that is not text, and without marks that say nothing."""
     parts = VERBATIM.split(html)  # text, verbatim, its tag, text, …
     parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
     del parts[2::3]
-    return "".join(parts)
+    closed = (
+        "".join(parts).replace("<pre><span></span>", "<pre>").replace(" data-search-exclude", "")
+    )
+    while (joined := ALIKE.sub(r"\1\3", closed)) != closed:
+        closed = joined
+    return closed
 
 
 def trim(site: Path) -> None:
     """Rewrite `site`/assets/stylesheets/*.css without what no page or script names."""
-    scripts = [path.read_text(encoding="utf-8") for path in site.glob("assets/*.js")]
+    own = set(site.glob("assets/*.js")) - {site / "assets/search-index.js"}  # the words of the book
+    scripts = [path.read_text(encoding="utf-8") for path in own]
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
     said = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
     names = {name for text in said for name in NAME.findall(text)}

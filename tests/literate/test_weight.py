@@ -126,3 +126,18 @@ def test_the_theme_s_script_still_has_what_is_cut_from_it():
     for part in ("clipboard.js", "--md-mermaid"):
         assert [part in script for script in (whole, cut)] == [True, False]
     assert len(cut) > 0.8 * len(whole)
+
+
+def test_colours_that_follow_themselves_are_one():
+    code = (
+        '<pre><span></span><code><span class="s2">a</span> <span class="s2">b</span></code></pre>'
+    )
+    assert weight.close_up(code) == '<pre><code><span class="s2">a b</span></code></pre>'
+    two = '<code><span class="k">a</span><span class="s2">b</span></code>'
+    assert weight.close_up(two) == two
+
+
+def test_the_words_of_the_search_keep_no_style(trimmed, tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets/search-index.js").write_text("const words = ['card']", encoding="utf-8")
+    assert trimmed(".card{a:b}") == ""

@@ -87,6 +87,16 @@ USED = {
     "scrolled": 0,
 }
 USED_AFTER_BACK = USED | {"focus": ANY, "scrolled": ANY}  # where the reader was
+# Looks at the first explorable of a page, as a reader does: its script comes when it is near.
+WAKE = """async () => {
+  const figure = document.querySelector('figure.attention');
+  if (!figure || customElements.get('attention-explorable')) return;
+  const { scrollX, scrollY } = window;
+  figure.scrollIntoView();
+  await customElements.whenDefined('attention-explorable');
+  scrollTo(scrollX, scrollY);
+}"""
+
 USE = """async () => {
   const one = (what) => document.querySelector(`.md-content article ${what}`);
   const until = async (holds) => { while (!holds()) await new Promise(requestAnimationFrame) };
@@ -109,6 +119,7 @@ USE = """async () => {
   cell.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
   told.heatmap = document.activeElement === cell.nextElementSibling;
   const figure = one('figure.attention');
+  figure.scrollIntoView();
   await until(() => figure.querySelector('.stepper'));
   told.explorable = [...figure.querySelectorAll('.stepper li button')].map((button) => {
     button.click();

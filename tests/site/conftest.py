@@ -86,7 +86,7 @@ class Reader:
         self.browser, self.address = browser, address
         self.contexts, self.wrong = [], []
 
-    def open(self, path, **options):
+    def open(self, path, wake=True, **options):
         context = self.browser.new_context(
             **{"viewport": book.WIDE, "reduced_motion": "reduce", **options}
         )
@@ -97,6 +97,8 @@ class Reader:
         page.set_default_timeout(10_000)
         page.goto(path if "://" in path else self.address + path)
         page.evaluate("document.fonts.ready.then(() => true)")
+        if wake and options.get("java_script_enabled", True):
+            page.evaluate(book.WAKE)
         return page
 
     def click_to(self, path, **options):
@@ -104,6 +106,7 @@ class Reader:
         page = self.open("symbols.html" if path == "index.html" else "index.html", **options)
         page.evaluate(book.CLICK, self.address + path)
         page.evaluate("document.fonts.ready.then(() => true)")
+        page.evaluate(book.WAKE)
         return page
 
     def close(self):
@@ -178,9 +181,10 @@ def look(kept):
             if any(path != other for other, _ in pages):
                 reader.close()
                 pages.clear()
-            pages[key] = reader.open(path, viewport=viewport, **options)
+            pages[key] = reader.open(path, wake=False, viewport=viewport, **options)
             pages[key].wait_for_load_state("networkidle")
             pages[key].evaluate("window.movedAtFirst = [...moved]")
+            pages[key].evaluate(book.WAKE)
             pages[key].evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
         page = pages[key]
         page.set_viewport_size(viewport)

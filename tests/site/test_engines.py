@@ -65,6 +65,7 @@ def open_page(engine, address):
     def at(path):
         engine.go(address + path)
         engine.run("() => document.fonts.ready.then(() => true)")
+        engine.run(book.WAKE)
         return engine
 
     yield at

@@ -95,22 +95,23 @@ def longest(site):
 
 
 def test_the_first_view_of_the_longest_chapter_is_light(visit, site, address, longest):
+    """As it is opened; to its end it may send an explorable's script."""
     page = visit("404.html")
     urls = watch_requests(page)
+    loaded = "performance.getEntriesByType('resource').map((e) => e.name)"
     page.goto(address + longest)
     page.wait_for_load_state("networkidle")
-    page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    page.wait_for_load_state("networkidle")
     # The page before left a cache; whatever the longest names counts in full.
-    everything = weight(
-        site,
-        address,
-        {*urls, *page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")},
-    )
+    everything = weight(site, address, {*urls, *page.evaluate(loaded)})
     table = "\n".join(f"{size:7} {file}" for file, size in everything.items())
     print(f"{sum(everything.values()):7} bytes in all\n{table}")
     assert len(everything) > 8
     assert sum(everything.values()) <= FIRST_VIEW, table
+    page.evaluate(book.WAKE)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_load_state("networkidle")
+    later = weight(site, address, {*urls, *page.evaluate(loaded)}).keys() - everything.keys()
+    assert later <= {"assets/attention.js"}
 
 
 def test_each_further_page_is_lighter_still(visit, site, address, longest):

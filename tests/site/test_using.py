@@ -206,14 +206,15 @@ def test_an_explorable_steps(arrive, page_with):
     assert figure.locator("[aria-current=step]").count() == 1
 
 
-def test_the_script_of_an_explorable_is_fetched_with_the_first_page_that_holds_one(
-    visit, page_with, address
-):
+def test_the_script_of_an_explorable_is_fetched_when_one_is_near(visit, page_with, address):
     fetched = "performance.getEntriesByType('resource').filter((e) => /attention\\.js/.test(e.name)).length"
     shown = visit("symbols.html")
     shown.wait_for_load_state("networkidle")
     assert shown.evaluate(fetched) == 0
     shown.evaluate(book.CLICK, address + page_with("<attention-explorable"))
+    shown.wait_for_load_state("networkidle")
+    assert shown.evaluate(fetched) == 0
+    shown.locator("figure.attention").first.scroll_into_view_if_needed()
     shown.wait_for_selector("attention-explorable button")
     assert shown.evaluate(fetched) == 1
 
@@ -266,6 +267,7 @@ def test_the_table_of_contents_leads_to_a_section(arrive, page_with):
 
 def features(shown):
     """What must be there once on a page, however one came to it."""
+    shown.evaluate(book.WAKE)
     return shown.evaluate(
         """() => ({
           title: document.querySelector('.md-content article h1').firstChild.textContent,
