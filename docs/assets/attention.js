@@ -265,18 +265,56 @@
       if (has("causal"))
         switches.push(box("checkbox", "", "causal mask", state.causal, (on) => this.set({ causal: on })));
       if (switches.length) controls.append(group("Switch", "switches", switches));
-      if (has("hide"))
+      if (has("hide") && !spec.votes.length)
         controls.append(group("Hide", "switches", this.panels[0].tokens.map((token, i) =>
           box("checkbox", "", token, state.hidden.has(i), (on) => {
             state.hidden[on ? "add" : "delete"](i);
             this.update();
           }))));
       this.status = make("p", { className: "status", role: "status" });
+      if (spec.votes.length) {
+        this.replaceChildren(...this.sentence(), controls, this.status, this.tools());
+        this.update();
+        return;
+      }
       this.views = this.panels.map(() => this.view());
       this.replaceChildren(controls, ...(has("step") ? [this.stepper()] : []),
         make("div", { className: "heats" }, ...this.views.map((view) => view.box)), this.status,
         ...(has("edit") ? [this.editor()] : []), this.tools());
       this.update();
+    }
+
+    /* The words of the sentence, each of which a tap hides, and what comes of it. */
+    sentence() {
+      const { hidden } = this.state;
+      this.words = this.panels[0].tokens.map((token, i) => {
+        const word = make("button", { type: "button", className: "word" }, token, make("small"));
+        word.addEventListener("click", () => {
+          if (!hidden.delete(i)) hidden.add(i);
+          this.update();
+        });
+        return word;
+      });
+      this.outcome = make("p", { className: "votes" });
+      const line = make("p", { className: "sentence" });
+      for (const word of this.words) line.append(word, " ");
+      return [line, this.outcome];
+    }
+
+    vote() {
+      const { state, spec, panels: [panel] } = this;
+      const { weights, context } = Object.fromEntries(compute(panel, state).steps.map((rows, i) => [STEPS[i], rows[state.query]]));
+      this.words.forEach((word, i) => {
+        const hidden = state.hidden.has(i);
+        word.classList.toggle("on", i === state.query);
+        word.setAttribute("aria-pressed", hidden);
+        word.style.setProperty("--v", weights[i].toFixed(2));
+        word.lastChild.textContent = hidden ? "hidden" : shown(weights[i], spec.digits);
+      });
+      const votes = context.map((vote, i) => [vote, spec.votes[i]]).sort(([one], [other]) => other - one);
+      const counted = votes.map(([vote, word]) => `${word} ${shown(vote, spec.digits)}`).join(", ");
+      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, make("b", {}, votes[0][1]), " ", make("small", {}, `votes: ${counted}`));
+      return this.outcome.textContent;
     }
 
     stepper() {
@@ -356,6 +394,11 @@
 
     update() {
       const { state } = this;
+      if (this.spec.votes.length) {
+        this.status.textContent = this.vote();
+        this.reset.setAttribute("aria-disabled", !this.changes());
+        return;
+      }
       state.step = Math.max(0, Math.min(4, state.step));
       this.queries.forEach((label, i) => (label.firstChild.checked = i === state.query));
       if (this.dots) {

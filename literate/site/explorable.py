@@ -18,6 +18,9 @@ The body is YAML:
     hidden: mud              # tokens that nobody may attend to at first
     digits: 4                # decimal places shown
     controls: query step causal scaling hide edit     # which controls the reader gets
+    votes: orilla banco      # draws the sentence instead of tables: each word with its weight for the
+                             # query; the columns of the values vote for these words, a word is
+                             # hidden by a tap (controls: hide), and the winner is said
 
 `choices:` lists alternatives, of which the reader sees one at a time, and `heads:` lists panels
 that stand side by side. Each item has a `name` and the keys that differ in it.
@@ -74,6 +77,7 @@ class Explorable:
     hidden: list[int] = field(default_factory=list)
     digits: int = 4
     controls: list[str] = field(default_factory=lambda: [c for c in CONTROLS if c != "hide"])
+    votes: list[str] = field(default_factory=list)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -200,7 +204,21 @@ def read(body: str) -> Explorable:
     panels = _panels(found, node)
     tokens = panels[0].tokens
     settings = {key: SETTINGS[key](found[key], key, tokens) for key in SETTINGS if key in found}
-    return Explorable(panels, side="heads" in found, **settings)
+    spec = Explorable(panels, side="heads" in found, **settings)
+    if spec.votes:
+        _check_votes(spec, found["votes"])
+    return spec
+
+
+def _check_votes(spec: Explorable, node: yaml.Node) -> None:
+    """A sentence is that of one query, and each number of its context vector is a vote."""
+    _want(spec.query is not None, node, "votes are those of one query; query is missing")
+    _want(not spec.side, node, "votes and heads exclude each other")
+    for panel in spec.panels:
+        steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+        columns = len(steps["context"][0])
+        came = f"votes has {len(spec.votes)} words, but the values have {columns} columns"
+        _want(len(spec.votes) == columns, node, came)
 
 
 def _panels(found: Found, node: yaml.Node) -> list[Panel]:
@@ -267,6 +285,7 @@ SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
     "hidden": _places,
     "digits": _digits,
     "controls": lambda node, name, _: _known(node, name, CONTROLS),
+    "votes": lambda node, name, _: _words(node, name),
 }
 KEYS = (*PANEL_KEYS[1:], *SETTINGS, "by_hand", "choices", "heads")
 
@@ -344,14 +363,31 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     return drawn
 
 
+def _sentence(panel: Panel, spec: Explorable) -> str:
+    """The words of one panel with their weights for the query, and what its context votes for."""
+    asks = spec.query or 0
+    steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+    words = ""
+    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
+        share = "hidden" if place in spec.hidden else rounded(weight, spec.digits)
+        kind = "word on" if place == asks else "word"
+        said = f"{escape(word, quote=False)}<small>{share}</small>"
+        words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
+    votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
+    counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
+    said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
+    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>votes: {counted}</small></p>'
+
+
 def figure(body: str) -> str:
-    """HTML of an `attention` fence: a custom element around the tables it opens with.
+    """HTML of an `attention` fence: a custom element around what it opens with.
 
     Raises:
         ValueError: "line N of the fence: …", what came and what was wanted.
     """
     spec = read(body)
-    tables = "".join(_tables(panel, spec) for panel in spec.panels)
+    draw = _sentence if spec.votes else _tables
+    tables = "".join(draw(panel, spec) for panel in spec.panels)
     return (
         f'<figure class="attention"><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
         f"<attention-explorable config='{_config(spec)}'>"

@@ -78,8 +78,47 @@ def test_the_script_is_told_all_but_the_caption():
         "hidden": [0],
         "digits": 4,
         "controls": ["query"],
+        "votes": [],
         "panels": [{"name": "", "tokens": ["a", "b"], "embeddings": [[1, 0], [2, 1]]}],
     }
+
+
+SENTENCE = f"{TWO}query: b\nvotes: up down\ndigits: 2"
+
+
+def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
+    steps = explorable.compute(
+        explorable.read(SENTENCE).panels[0], causal=False, scaling=False, hidden=()
+    )
+    shares = [f"{weight:.2f}" for weight in steps["weights"][1]]
+    words = drawn(SENTENCE).select(".word")
+    assert [word.get_text() for word in words] == [f"a{shares[0]}", f"b{shares[1]}"]
+    assert [word["class"] for word in words] == [["word"], ["word", "on"]]
+    up, down = (f"{vote:.2f}" for vote in steps["context"][1])
+    assert drawn(SENTENCE).select_one(".votes").get_text() == f"b → up votes: up {up}, down {down}"
+    assert drawn(SENTENCE).table is None
+
+
+def test_a_hidden_word_of_a_sentence_says_so():
+    hidden = drawn(f"{SENTENCE}\nhidden: a").select_one(".word")
+    assert hidden.small.get_text() == "hidden"
+    assert hidden["style"] == "--v:0.00"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (f"{TWO}query: b\nvotes: up", "votes has 1 words, but the values have 2 columns"),
+        (f"{TWO}votes: up down", "line 3 of the fence: votes are those of one query"),
+        (
+            f"{TWO}query: b\nvotes: up down\nheads:\n- name: x\n- name: y",
+            "votes and heads exclude each other",
+        ),
+    ],
+)
+def test_votes_that_cannot_be_counted_are_refused(body, said):
+    with pytest.raises(ValueError, match=said):
+        explorable.read(body)
 
 
 def test_heads_stand_side_by_side_and_choices_do_not():

@@ -8,8 +8,10 @@ import zipfile
 
 import pytest
 
-from literate import compare, export, page
+from literate import compare, export, numerals, page
+from literate.site import explorable
 from tests import pages
+from tests.literate import by_torch
 from tests.site import book
 from tests.site.test_reading import each_page, open_search, unfold
 
@@ -433,3 +435,31 @@ def test_search_works_from_a_disk(visit, unzipped):
     result.click()
     shown.wait_for_url(re.compile(r"^file:.*\.html"))
     assert "softmax" in shown.locator(".md-content article").inner_text().lower()
+
+
+def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
+    """Every word of both sentences, alone and with the others hidden, shows what torch computes."""
+    home = arrive("index.html")
+    fence = next(f for f in page.read(book.DOCS / "index.md").fences if f.language == "attention")
+    spec = explorable.read(fence.text)
+    words, outcome = home.locator("button.word"), home.locator("p.votes")
+    for panel in spec.panels:
+        home.get_by_text(panel.name, exact=True).last.click()
+        hidden = set()
+        for place in range(len(panel.tokens) - 1):
+            words.nth(place).click()
+            hidden.add(place)
+            steps = by_torch.attention(panel, scaling=spec.scaling, causal=False, hidden=hidden)
+            shown = [text.split()[-1] for text in words.all_inner_texts()]
+            shares = steps["weights"][spec.query]
+            assert shown == [
+                "hidden" if i in hidden else numerals.rounded(float(share), 2)
+                for i, share in enumerate(shares)
+            ]
+            votes = dict(zip(spec.votes, map(float, steps["context"][spec.query]), strict=True))
+            assert outcome.inner_text().startswith(f"bank → {max(votes, key=votes.get)}")
+            for word, vote in votes.items():
+                assert f"{word} {numerals.rounded(vote, 2)}" in outcome.inner_text()
+        home.get_by_role("button", name="Reset").click()
+    assert words.first.get_attribute("aria-pressed") == "false"
+    assert outcome.inner_text().startswith("bank → orilla")
