@@ -263,14 +263,14 @@ def _address(page: Page, site_url: str) -> str:
     """Return the page's own address on the site, or "" when the site has none."""
     if not site_url or not page.path.is_relative_to(page.root / "docs"):
         return site_url
-    return urljoin(site_url, _as_html(page.path.relative_to(page.root / "docs").as_posix()))
+    return urljoin(site_url, as_html(page.path.relative_to(page.root / "docs").as_posix()))
 
 
-def _as_html(target: str) -> str:
+def as_html(target: str) -> str:
     """Return the site's name of a source file: `a/b.md#c` and `a/b.ipynb#c` are `a/b.html#c`."""
     return re.sub(r"\.(md|ipynb)(?=#|$)", ".html", target)
 
 
 def _absolute(target: str, address: str) -> str:
     """Resolve a link of the Markdown source, which is written from the page's own folder."""
-    return urljoin(address, _as_html(target))
+    return urljoin(address, as_html(target))

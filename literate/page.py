@@ -28,10 +28,14 @@ UNSHOWN = re.compile("[\x00\x02\x03]")  # what a browser, or Python-Markdown, dr
 
 
 class PageError(Exception):
-    """A page that cannot be read as a program; says where, what came and what was wanted."""
+    """A page that cannot be read as a program; says where, what came and what was wanted.
+
+    Line 0 is none: a notebook has no lines that its author knows.
+    """
 
     def __init__(self, path: str | Path, line: int, message: str):
-        super().__init__(f"{name_of(path)}:{line}: {message}")
+        place = f"{name_of(path)}:{line}" if line else name_of(path)
+        super().__init__(f"{place}: {message}")
         self.path, self.line, self.message = Path(path), line, message
 
 
@@ -199,6 +203,16 @@ def _decode(raw: bytes) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
+def front_matter(text: str) -> dict | None:
+    """Return what the site takes for the metadata of a page; None where it takes nothing for it."""
+    front = FRONT_MATTER.match(text)
+    try:
+        data = yaml.safe_load(front["data"]) if front else None
+    except yaml.YAMLError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
 def without_front_matter(text: str) -> str:
     """Return `text` with blank lines for what the site takes for metadata, as MkDocs decides it.
 
@@ -209,11 +223,7 @@ def without_front_matter(text: str) -> str:
         first = text.partition("\n")[0].strip()
         what = f"the site would not show the first line, `{first}`, but take it for metadata"
         raise Misread(1, f"{what}; begin with a heading")
-    try:
-        data = yaml.safe_load(front["data"]) if front else None
-    except yaml.YAMLError:
-        data = None
-    if not front or not isinstance(data, dict):
+    if not front or front_matter(text) is None:
         return text
     for number, line in enumerate(front["data"].split("\n"), 2):
         if markup.OPENING.match(line):

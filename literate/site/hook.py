@@ -1,23 +1,18 @@
-"""MkDocs' face of the book: checks each page as it is built, and publishes what to take away.
+"""MkDocs' face of the book: has each page prepared as it is built, and publishes what to take away.
 
-Thin on purpose. Prose, math and figures are Markdown extensions that any builder can use; this
-hook adds the files beside a page, its reading time, and what "copy with everything
-above" needs. `python -m literate export` writes the same files without it.
+Thin on purpose. Prose, math and figures are Markdown extensions that any builder can use, and
+`prepare` makes the rest, for MkDocs here and for any builder by `python -m literate prepare`. What the
+search reads is made here, since the box that asks it is the theme's.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import shutil
-import zipfile
 from collections.abc import Callable
 from functools import partial
-from html import escape
 from pathlib import Path
-from posixpath import dirname, relpath
 
-import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
@@ -28,31 +23,26 @@ from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
-from literate import export, record
-from literate.page import Page, PageError, name_of, pages, read
-from literate.site import card, fences, lab, repository, search, weight
-from literate.site.math import MathError, symbols
+from literate.page import PageError, name_of, pages
+from literate.site import prepare, search
 from literate.site.serve import Served, say
 
 Render = Callable[[MkDocsConfig, Files], None]
 ROOT = Path(__file__).resolve().parents[2]
-WORDS_PER_MINUTE = 200
-SECONDS_PER_BLOCK = 15
-ARCHIVE = "attention-executed"
-KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
 # The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
-# what its template shows, its program, and the text that a reader may take of it.
+# what its template shows, and what was prepared.
 _pages: list[SitePage] = []
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
-CODE = re.compile(r'<div class="language-(?:python|py)3? highlight">')
-# The theme shows what such a link leads to when the reader points at it, and fetches it then.
-GLOSSARY = re.compile(r'(<a(?= [^>]*href="[./]*glossary\.html#))')
-# Names, operators and brackets have the colour of the code around them: three in five of a page's
-# elements would say so, each to be sent, laid out and checked.
-PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
+
+
+class _Lab(File):
+    """A notebook, which MkDocs takes for a page."""
+
+    def is_documentation_page(self) -> bool:
+        return True
 
 
 def on_startup(command: str, dirty: bool) -> None:
@@ -73,9 +63,7 @@ def on_serve(
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Say which version is drawn. Serve a book in which a link is dead, too; only a build is strict."""
-    cited = Path(config.config_file_path).with_name("CITATION.cff")
-    if cited.exists():
-        config.extra["edition"] = yaml.safe_load(cited.read_text(encoding="utf-8"))["version"]
+    config.extra["edition"] = prepare.edition(Path(config.config_file_path).parent)
     # Before the theme's own script, which would start a search of its own. A builder that knows no
     # hooks writes no index of ours, and keeps its search.
     config.extra["polyfills"] = ["assets/search.js"]
@@ -86,11 +74,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Publish each snippet as a file of its own, to download from where a page includes it."""
-    for path in sorted((ROOT / "snippets").glob("*.py")):
-        name = f"snippets/{path.name}"
+    """Take the labs for pages, and publish each snippet as a file that a page links to."""
+    place = config.docs_dir, config.site_dir, config.use_directory_urls
+    labs = {path: _Lab(path, *place) for path in files.src_uris if path.endswith(".ipynb")}
+    files = Files([labs.get(file.src_uri, file) for file in files])
+    for snippet in sorted((ROOT / "snippets").glob("*.py")):
+        name = f"snippets/{snippet.name}"
         if name not in files.src_uris:
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+            files.append(File.generated(config, name, abs_src_path=str(snippet)))
     return files
 
 
@@ -119,46 +110,27 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
 
 def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) -> None:
     """Draw a page and what is beside it; an error in it stops the build and names page.md:line."""
-    page.meta["offline"] = f"{ARCHIVE}.zip"
+    path, source = Path(page.file.abs_src_path or ""), page.file.src_uri
     try:
-        if page.file.src_uri.endswith(".ipynb"):
-            render(config, files)
-            page.content = lab.clean(page.content or "", page, files)
-            # Its code is folded, and read by few; its figures and tables are read.
-            page.meta["minutes"] = _minutes(page.content, len(lab.SHOWN.findall(page.content)))
-            page.meta["downloads"] = {"notebook": Path(page.file.src_uri).name}
-        else:
-            program = page.meta["program"] = read(page.file.abs_src_path or "")
-            fences.check(program)
-            render(config, files)
-            _complete(page, program, config.site_url or "")
+        prepared = prepare.page(path, source, files.src_uris, config)
     except PageError as error:
         raise PluginError(str(error)) from error
-    except (MathError, lab.LabError) as error:
-        raise PluginError(f"docs/{page.file.src_uri}: {error}") from error
-    page.meta["sections"] = search.sections(page.content or "")
-    page.content = GLOSSARY.sub(r"\1 data-preview", PLAIN.sub(r"\1", page.content or ""))
+    page.markdown = prepared.text
+    render(config, files)
+    page.meta.update(prepared.meta, prepared=prepared, sections=search.sections(page.content or ""))
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
-        page.present_anchor_ids |= set(ADDRESS.findall(page.content))
-    page.meta.setdefault("description", _first_sentence(page.content))
-    book = config.extra["repository"]
-    page.meta["edit"] = repository.edit(book, page.file.src_uri)
-    page.meta["card"] = _beside(page, ".png")
-    if "script" in page.meta.get("downloads", {}):
-        page.meta["colab"] = repository.colab(book, _beside(page, ".ipynb"))
+        page.present_anchor_ids |= set(ADDRESS.findall(page.content or ""))
 
 
 def on_page_context(
     context: TemplateContext, page: SitePage, config: MkDocsConfig, nav: Navigation
 ) -> TemplateContext:
-    """Say what is known of the page: nothing, unless a check of this very text is on record."""
-    program, source = page.meta.get("program"), page.file.src_uri
-    if program and any(block.output for block in program.blocks):
-        page.meta["check"] = _served.mark(page) if _served else {}
-        page.meta["check"]["record"] = record.of(program)
-    if "check" in page.meta or source.endswith(".ipynb"):
-        known = page.meta.get("check", {}).get("record")
-        page.meta["report"] = repository.report(config.extra["repository"], source, known)
+    """Where pages are served, say what their checks found since they were drawn."""
+    if _served and "check" in page.meta:
+        prepared = page.meta["prepared"]
+        state = _served.mark(page, prepared.program)  # a record may be there after it
+        page.meta.update(prepare.known(prepared, config.extra["repository"]))
+        page.meta["check"] |= state
     page.meta["served"] = _served is not None
     return context
 
@@ -166,33 +138,17 @@ def on_page_context(
 # After every plugin: the offline copy holds what they wrote.
 @event_priority(-200)
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write each page to take away, the book as text (llms.txt, llms-full.txt), and make it light."""
+    """Write what a reader takes away: each page, the book as text, and the whole site as a zip."""
     _write_index(config)
+    site = Path(config.site_dir)
+    prepared = [page.meta["prepared"] for page in _pages if "prepared" in page.meta]
+    for one in prepared:
+        for name, content in one.beside.items():
+            (site / one.source).with_name(name).write_bytes(content)
+    for name, text in prepare.llms(config, prepared).items():
+        (site / name).write_text(text, encoding="utf-8")
     if not _served:
-        weight.lighten(Path(config.site_dir))
-    site, docs = Path(config.site_dir), Path(config.docs_dir)
-    for notebook in [page.file.src_uri for page in _pages if page.file.src_uri.endswith(".ipynb")]:
-        shutil.copyfile(docs / notebook, site / notebook)
-    for page in _pages:
-        if not _served and "card" in page.meta:
-            fonts, title = docs / "assets/fonts", page.meta.get("title") or str(page.title)
-            drawn = card.draw(title, config.site_name, page.content or "", fonts)
-            (site / page.meta["card"]).write_bytes(drawn)
-    pages = [page for page in _pages if "taken" in page.meta]
-    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
-    whole = []
-    for page in pages:
-        for suffix, text in page.meta["taken"].items():
-            (site / _beside(page, suffix)).write_text(text, encoding="utf-8")
-        about = page.meta.get("description", "")
-        lines.append(f"- [{page.title}]({config.site_url}{_beside(page, '.md')}): {about}")
-        whole.append(
-            f"<!-- {config.site_url}{page.url} -->\n\n{page.meta['taken']['.md'].strip()}\n"
-        )
-    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")
-    if not _served:
-        _zip(site)
+        prepare.pack(site)
 
 
 def _write_index(config: MkDocsConfig) -> None:
@@ -213,61 +169,3 @@ def _write_index(config: MkDocsConfig) -> None:
     # The theme's own index is empty, and it reads that before it listens; from a disk, as a script.
     settings = (site / "search/search_index.json").read_text(encoding="utf-8")
     (site / "search/search_index.js").write_text(f"var __index = {settings}", encoding="utf-8")
-
-
-def _zip(site: Path) -> None:
-    """Pack the site into one file that opens from a disk; the same site gives the same bytes."""
-    target = site / f"{ARCHIVE}.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(path for path in site.rglob("*") if path.is_file() and path != target):
-            entry = zipfile.ZipInfo(f"{ARCHIVE}/{path.relative_to(site).as_posix()}")
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
-
-
-def _taken(program: Page, site_url: str) -> dict[str, str]:
-    """Return what a reader may take of a chapter: the text of each file, by its suffix."""
-    taken = {".md": export.markdown(program)}
-    return taken | (export.runnable(program, site_url) if program.blocks else {})
-
-
-def _complete(page: SitePage, program: Page, site_url: str) -> None:
-    """Attach to a drawn chapter its reading time, what to take of it, and links to included files."""
-    name, html = Path(page.file.src_uri).stem, page.content or ""
-    page.meta["minutes"] = _minutes(html, len(program.blocks))
-    page.meta["taken"] = _taken(program, site_url)
-    page.meta["downloads"] = {KINDS[suffix]: name + suffix for suffix in page.meta["taken"]}
-    pieces = zip(export.pieces(program), program.blocks, strict=True)
-    page.meta["guarded"] = {i: piece for i, (piece, block) in enumerate(pieces) if block.raises}
-    blocks = iter(program.blocks)
-
-    def mark(code: re.Match) -> str:
-        included = next(blocks).included
-        if included is None:
-            return code[0]
-        href = relpath(f"snippets/{included.name}", dirname(page.url) or ".")
-        link = f'<a class="take-file" href="{href}" download>Download {escape(included.name)}</a>'
-        return link + code[0]
-
-    page.content = CODE.sub(mark, html)
-
-
-def _minutes(html: str, blocks: int) -> int:
-    """Return the minutes that a page takes to read, with so many blocks to look at among its words."""
-    hidden = r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>"
-    words = len(re.sub(hidden, " ", html, flags=re.S).split())
-    seconds = words * 60 / WORDS_PER_MINUTE + blocks * SECONDS_PER_BLOCK
-    return max(1, round(seconds / 60))
-
-
-def _first_sentence(html: str) -> str:
-    """Return the first sentence of the first paragraph, which asks the chapter's question."""
-    paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
-    said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
-    text = " ".join(symbols(said).split())
-    return re.split(r"(?<=[.?])\s", text)[0]
-
-
-def _beside(page: SitePage, suffix: str) -> str:
-    return str(Path(page.file.dest_uri).with_name(Path(page.file.src_uri).stem + suffix))

@@ -2,7 +2,9 @@
 
 mkdocs-jupyter draws a notebook through nbconvert, with 575 KB of styles, a second copy of the code,
 and a script that asks a public server for Mermaid. The cells are lifted out of that and set
-in the markup that chapters use, so one stylesheet, one script and one set of checks serve both.
+in the markup that chapters use, so one stylesheet, one script and one set of checks serve both. What
+comes of it is Markdown, as a chapter is: headings, from which a builder makes its menus, and HTML that
+it passes on.
 
 A notebook runs from its set-up to its result; a page answers first. So four tags of cells say what
 goes where: the `finding` in words, one `figure` and one `table` follow the title, the code is folded,
@@ -12,15 +14,17 @@ and what the `machine` printed of itself stands at the end.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from html import escape
-from posixpath import dirname, normpath, relpath
+from pathlib import Path
+from posixpath import dirname, normpath
 
-from bs4 import BeautifulSoup, Tag
-from mkdocs.structure.files import Files
-from mkdocs.structure.pages import Page
+from bs4 import BeautifulSoup, NavigableString, Tag
+from markdown.util import BLOCK_LEVEL_ELEMENTS
+from mkdocs_jupyter.nbconvert2 import nb2html
 
+from literate.export import as_html
 from literate.site import drawing, fences
-from literate.site.addresses import addressed
 from literate.site.math import mathml
 
 MATH = re.compile(
@@ -40,6 +44,10 @@ COLOURS = {
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 JOINT = re.compile(r'(<span class="(\w+)">[^<]*)</span>(\s*)<span class="\2">')
+HEADING = re.compile("h[1-6]")
+# What Markdown would read in a heading, and in the lines of what it should pass on as they are.
+SPECIAL = re.compile(r"([\\`*_{}\[\]$#])")
+LINES = re.compile(r"^ +(?=\n)|`|~|\t", re.MULTILINE)
 UNDESCRIBED = "No description has been provided for this image"  # nbconvert's own words
 
 
@@ -47,13 +55,40 @@ class LabError(ValueError):
     """A lab that cannot become a page: says what is wrong with it."""
 
 
-def clean(html: str, page: Page, files: Files) -> str:
+def markdown(path: Path, source: str, files: Container[str]) -> str:
+    """Return the notebook at `path` as the Markdown of a page; see `clean` for the rest."""
+    return passed_on(clean(nb2html(str(path)), source, files))
+
+
+def passed_on(body: BeautifulSoup) -> str:
+    """Return Markdown that draws `body`: its headings are Markdown's own, the rest stays HTML."""
+    parts = []
+    for node in body.contents:
+        if isinstance(node, Tag) and HEADING.fullmatch(node.name):
+            parts.append(f"{'#' * int(node.name[1])} {_title(node)}")
+        elif isinstance(node, Tag):
+            # Markdown passes on a block; what may stand in a sentence it would read.
+            kept = str(node) if node.name in BLOCK_LEVEL_ELEMENTS else f"<div>{node}</div>"
+            parts.append(LINES.sub(lambda found: f"&#{ord(found[0][0])};" + found[0][1:], kept))
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(heading: Tag) -> str:
+    """Return what a heading says, for Markdown to read as it stands."""
+    for link in heading.select("a.headerlink"):
+        link.decompose()
+    for text in list(heading.find_all(string=True)):
+        text.replace_with(NavigableString(SPECIAL.sub(r"\\\1", " ".join(text.split("\n")))))
+    return heading.decode_contents().strip()
+
+
+def clean(html: str, source: str, files: Container[str]) -> BeautifulSoup:
     """Return the notebook `html` as drawn by mkdocs-jupyter in the book's own markup.
 
     Args:
-        html: the page's content, styles and scripts included.
-        page: the MkDocs page; its source path resolves links.
-        files: the MkDocs files; every link within the book must be one of them.
+        html: the notebook's cells, styles and scripts included.
+        source: the notebook, named from docs/; it resolves links.
+        files: the files of docs/, named likewise; every link within the book must be one of them.
 
     Raises:
         LabError: nothing is there to show, a tag is missing or given twice, or a link leads nowhere.
@@ -66,9 +101,9 @@ def clean(html: str, page: Page, files: Files) -> str:
         raise LabError("no cells found in what mkdocs-jupyter drew")
     body = BeautifulSoup("\n".join(_answer_first(cells)), "html.parser")
     _draw_math(body)
-    _resolve_links(body, page, files)
+    _resolve_links(body, source, files)
     _unique_ids(body)
-    return addressed(str(body))
+    return body
 
 
 def _answer_first(cells: list[Tag]) -> list[str]:
@@ -210,16 +245,15 @@ def _draw_math(body: BeautifulSoup) -> None:
         text.replace_with(BeautifulSoup(drawn, "html.parser"))
 
 
-def _resolve_links(body: BeautifulSoup, page: Page, files: Files) -> None:
-    """Point links to sources at the pages made from them, as MkDocs does in a chapter."""
+def _resolve_links(body: BeautifulSoup, source: str, files: Container[str]) -> None:
+    """Point links to sources at the pages made from them, as a builder does in a chapter."""
     for link in body.select("a[href]"):
         target, mark, anchor = str(link["href"]).partition("#")
         if not target or re.match(r"[a-z]+:|//", target):
             continue
-        found = files.get_file_from_path(normpath(f"{dirname(page.file.src_uri)}/{target}"))
-        if found is None:
+        if normpath(f"{dirname(source)}/{target}") not in files:
             raise LabError(f"link to {link['href']!r} leads to no file of the book")
-        link["href"] = relpath(found.url, dirname(page.file.url) or ".") + mark + anchor
+        link["href"] = as_html(target) + mark + anchor
 
 
 def _unique_ids(body: BeautifulSoup) -> None:

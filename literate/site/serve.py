@@ -108,7 +108,8 @@ class Served:
             new["links_to_anchors"] = None  # which lead to the pages of this build
             self.drawn[source] = key, new
         vars(page).update(self.drawn[source][1])
-        return self._see(page.meta["program"]) if "program" in page.meta else None
+        program = page.meta["prepared"].program
+        return self._see(program) if program else None
 
     def _see(self, program: Page) -> None:
         """Check a page if it was saved since it was last seen, and is not known to hold."""
@@ -118,9 +119,8 @@ class Served:
             if self.folder and program.blocks and not record.of(program):
                 check.start()
 
-    def mark(self, page: SitePage) -> dict[str, object]:
+    def mark(self, page: SitePage, program: Page) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""
-        program: Page = page.meta["program"]
         check = self.checks[program.path]
         running, left = check.running(), dict(check.failures)
         fences = [fence for fence in program.fences if fence.language in DRAWN]

@@ -22,6 +22,9 @@ UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|ve
 # A library for copy buttons, which the book makes itself, and how Mermaid would look.
 COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
 MERMAID = re.compile(r'"\.node circle[^"]*"')
+# Names, operators and brackets have the colour of the code around them: three in five of a page's
+# elements would say so, each to be sent, laid out and checked.
+PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
 STRING = r"\"[^\"]*\"|'[^']*'"
 # A rule without rules inside: in a group it is read as anywhere else.
 RULE = re.compile(
@@ -42,6 +45,9 @@ VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)",
 
 def lighten(site: Path) -> None:
     """Rewrite the pages, scripts and styles under `site`, so that less is sent and all is said."""
+    for path in site.glob("**/*.html"):
+        html = PLAIN.sub(r"\1", path.read_text(encoding="utf-8"))
+        path.write_text(close_up(html), encoding="utf-8")
     trim(site)
     for path in site.glob("assets/javascripts/bundle.*.js"):
         path.write_text(without_copying(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -49,8 +55,6 @@ def lighten(site: Path) -> None:
         path.write_text(rcssmin.cssmin(path.read_text(encoding="utf-8")), encoding="utf-8")
     for path in site.glob("assets/*.js"):
         path.write_text(rjsmin.jsmin(path.read_text(encoding="utf-8")), encoding="utf-8")
-    for path in site.glob("**/*.html"):
-        path.write_text(close_up(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def without_copying(script: str) -> str:
@@ -72,7 +76,7 @@ def close_up(html: str) -> str:
 
 
 def trim(site: Path) -> None:
-    """Rewrite `site`/assets/stylesheets/*.css without what no page or script names."""
+    """Rewrite the styles in `site`/assets/stylesheets/ without what no page or script names."""
     own = set(site.glob("assets/*.js")) - {site / "assets/search-index.js"}  # the words of the book
     scripts = [path.read_text(encoding="utf-8") for path in own]
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
@@ -81,7 +85,7 @@ def trim(site: Path) -> None:
     for path in site.glob("assets/javascripts/*.js"):
         made = MADE.findall(path.read_text(encoding="utf-8"))
         names.update(name for name in made if not UNASKED.match(name))
-    theme = site.glob("assets/stylesheets/*.css")
+    theme = site.glob("assets/stylesheets/**/*.css")
     sheets = {path: _kept(path.read_text(encoding="utf-8"), names) for path in theme}
     own = [path.read_text(encoding="utf-8") for path in site.glob("assets/*.css")]
     # Pictures are kept in properties, and some of these no rule reads any more.

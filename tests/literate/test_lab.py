@@ -1,20 +1,16 @@
 """A lab is a page in the book's own markup that answers first; what wrapped its notebook goes."""
 
-from types import SimpleNamespace
+import re
+from pathlib import Path
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
+from literate import markup
 from literate.site import lab
 
-PAGE = SimpleNamespace(file=SimpleNamespace(src_uri="labs/heads.ipynb", url="labs/heads.html"))
-URLS = {
-    "foundations/scaling.md": "foundations/scaling.html",
-    "labs/index.md": "labs/index.html",
-}
-FILES = SimpleNamespace(
-    get_file_from_path=lambda path: SimpleNamespace(url=URLS[path]) if path in URLS else None
-)
+FILES = ("foundations/scaling.md", "labs/index.md", "labs/heads.ipynb")
 
 
 def whole(*cells):
@@ -22,7 +18,7 @@ def whole(*cells):
     html = (
         f'<style>.x {{}}</style><div class="jp-Notebook">{"".join(cells)}</div><script>1</script>'
     )
-    return BeautifulSoup(lab.clean(html, PAGE, FILES), "html.parser")
+    return BeautifulSoup(str(lab.clean(html, "labs/heads.ipynb", FILES)), "html.parser")
 
 
 def clean(*cells):
@@ -288,3 +284,65 @@ def test_the_ids_of_two_drawings_never_meet_and_still_lead_where_they_did():
         assert drawn.path["id"] == f"drawing-{number}-m"
         assert drawn.use["xlink:href"] == f"#drawing-{number}-m"
         assert drawn.g["clip-path"] == f"url(#drawing-{number}-m)"
+
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = """\
+<h1>A_b_c and *d* in `e` for $5 and $6 &lt;f&gt;<a class="headerlink" href="#a">¶</a></h1>
+<p>_x_ *y* $z$</p>
+<pre>```python
+   \n--8&lt;-- "gpt.py"
+~~~ # no heading\t.
+</pre>
+<h2>Of <code>__init__</code></h2>
+<svg><title>_s_</title></svg>
+<div><p>one</p>
+
+# two
+
+</div>"""
+
+
+def test_markdown_draws_a_lab_as_it_stands():
+    body = BeautifulSoup(HOSTILE, "html.parser")
+    wanted = [[tag.name, tag.get_text()] for tag in body.select("p, pre, svg, h1, h2, code")]
+    wanted[0][1] = wanted[0][1].removesuffix("¶")
+    drawn = markup.markdown(ROOT).convert(lab.passed_on(body))
+    shown = BeautifulSoup(re.sub("<a class=.headerlink.*?</a>", "", drawn), "html.parser")
+    assert [
+        [tag.name, tag.get_text()] for tag in shown.select("p, pre, svg, h1, h2, code")
+    ] == wanted
+
+
+def test_the_headings_of_a_lab_are_those_of_its_menu():
+    site = markup.markdown(ROOT)
+    site.convert(lab.passed_on(BeautifulSoup(HOSTILE, "html.parser")))
+    assert [token["level"] for token in site.toc_tokens] == [1]
+    assert [token["name"] for token in site.toc_tokens[0]["children"]] == ["Of __init__"]
+
+
+def test_a_notebook_is_drawn_cell_by_cell(tmp_path):
+    def shown(kind, text):
+        output = nbformat.v4.new_output("display_data", {"text/html": text})
+        return nbformat.v4.new_code_cell(kind, outputs=[output], metadata={"tags": [kind]})
+
+    printed = nbformat.v4.new_output("stream", text="2 cores\n")
+    machine = {"tags": ["setup", "machine"]}
+    cells = [
+        nbformat.v4.new_markdown_cell("# Lab\n\nSee [why](../foundations/scaling.md#why), $x_1$."),
+        nbformat.v4.new_markdown_cell("Found.", metadata={"tags": ["finding"]}),
+        nbformat.v4.new_code_cell("a = 1", outputs=[printed], metadata=machine),
+        shown("figure", FIGURE),
+        shown("table", TABLE),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "heads.ipynb")
+    text = lab.markdown(tmp_path / "heads.ipynb", "labs/heads.ipynb", FILES)
+    soup = BeautifulSoup(text, "html.parser")
+    assert text.startswith("# Lab\n\n<p>")
+    assert soup.p.a["href"] == "../foundations/scaling.html#why"
+    assert soup.p.math
+    wanted = ["#finding", ".lab-figure", ".lab-table", "details", "samp"]
+    assert order(soup, *reversed(wanted)) == wanted
+    assert [code.get_text() for code in soup.select("code")] == ["a = 1\n", "figure\n", "table\n"]
+    assert soup.samp.get_text() == "2 cores"

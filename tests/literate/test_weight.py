@@ -141,3 +141,11 @@ def test_the_words_of_the_search_keep_no_style(trimmed, tmp_path):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets/search-index.js").write_text("const words = ['card']", encoding="utf-8")
     assert trimmed(".card{a:b}") == ""
+
+
+def test_a_name_or_an_operator_in_code_is_no_element(tmp_path):
+    (tmp_path / "page.html").write_text(
+        '<pre><span class="n">a</span> <span class="o">=</span> <span class="mi">1</span></pre>'
+    )
+    weight.lighten(tmp_path)
+    assert (tmp_path / "page.html").read_text() == '<pre>a = <span class="mi">1</span></pre>'

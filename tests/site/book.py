@@ -150,7 +150,12 @@ USE = """async () => {
 
 
 def build(target: Path, project: Path = ROOT) -> subprocess.CompletedProcess:
-    """Build the book of `project` into `target`: `make build`, with this Python's packages.
+    """Build the book of `project` into `target`: `make build`, with this Python's packages."""
+    return make(project, "build", f"ARGS=--site-dir {shlex.quote(str(target))}")
+
+
+def make(project: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run make in `project`, with this Python's packages.
 
     The literate of `project` draws it, and nothing that the caller's shell or make has set counts.
     """
@@ -158,9 +163,9 @@ def build(target: Path, project: Path = ROOT) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
         [
-            *("make", "--silent", "--old-file", ".venv/installed", "build"),
+            *("make", "--silent", "--old-file", ".venv/installed"),
             f"BIN={Path(sys.executable).parent}",
-            f"ARGS=--site-dir {shlex.quote(str(target))}",
+            *arguments,
         ],
         cwd=project,
         env={**environment, "NO_COLOR": "1", "PYTHONPATH": str(project)},
