@@ -5,7 +5,7 @@ ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs update build train labs bench machines shake pins mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs update build zensical train labs bench machines shake pins mutants screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md 
 
 build: .venv/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
+
+zensical: .venv/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
+	$(BIN)/python -m literate prepare
+	cd .book && $(abspath $(BIN))/zensical build --strict
+	$(BIN)/python -m literate pack .book/site
 
 train: .venv/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
 	$(BIN)/python -m tools.train $(ARGS)
@@ -88,4 +93,4 @@ format: .venv/installed ## format Python files and the code in pages
 	$(BIN)/python -m tools.style --fix
 
 clean: ## delete what was built
-	rm -rf site .checked .venv
+	rm -rf site .book .checked .venv

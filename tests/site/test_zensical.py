@@ -1,0 +1,156 @@
+"""The book outlives its builder: Zensical, which knows no hooks, draws the same from what is prepared."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+from filelock import FileLock
+
+from literate import page, record
+from tests.site import book
+
+CHECKED = "foundations/averaging"
+# Zensical marks where an article begins, and holds the marks of another run of the tests.
+APART = "#__skip, .mark, .report, [href='#checked']"
+OWN = re.compile(
+    r"assets/(?:javascripts/|stylesheets/|images/|search-index\.js|vendor/iframe-worker)"
+    r"|search[/.]|sitemap\.xml"
+)
+
+
+@pytest.fixture(scope="session")
+def zensical(tmp_path_factory, worker_id) -> Path:
+    """The site as `make zensical` writes it, with a record of one page, for all workers."""
+    if find_spec("zensical") is None:
+        said = "zensical is not installed, so the site is not built a second time"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(said)
+    base = tmp_path_factory.getbasetemp()
+    project = (base if worker_id == "master" else base.parent) / "zensical"
+    with FileLock(f"{project}.lock"):
+        if not project.exists():
+            book.copy_project(project)
+            shutil.copy(book.ROOT / "CITATION.cff", project)
+            record.write(page.read(project / f"docs/{CHECKED}.md"), 17)
+            result = book.make(project, "zensical")
+            if result.returncode:
+                (project / ".book/failed").write_text(result.stdout + result.stderr)
+    failed = project / ".book/failed"
+    assert not failed.exists(), failed.read_text()
+    return project / ".book/site"
+
+
+def _page(folder: Path, path: str) -> BeautifulSoup:
+    return BeautifulSoup((folder / path).read_text(encoding="utf-8"), "html.parser")
+
+
+def _drawn(part: Tag) -> Iterator[str | dict]:
+    """Yield what a part of a page draws: each element with its attributes, and the words between."""
+    for apart in part.select(APART):
+        apart.decompose()
+    for element in part.descendants:
+        if isinstance(element, Tag):
+            element.attrs.pop("data-search-exclude", None)  # Zensical obeys it, and drops it
+            if "href" in element.attrs:
+                element["href"] = element["href"].removeprefix("./")
+            yield {"element": element.name, **element.attrs}
+        else:
+            yield from str(element).split()
+
+
+@pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
+def test_a_page_is_the_same_under_zensical(zensical, site, path):
+    ours, theirs = (_page(folder, path) for folder in (site, zensical))
+    for part in ("article", "footer.md-footer"):
+        assert list(_drawn(theirs.select_one(part))) == list(_drawn(ours.select_one(part)))
+    about = "meta[name=description], meta[property], meta[name^=twitter], link[rel=canonical]"
+    assert list(map(str, theirs.select(about))) == list(map(str, ours.select(about)))
+
+
+def test_the_same_files_are_there_to_take_away_under_zensical(zensical, site):
+    ours, theirs = (
+        {
+            name: path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and not OWN.match(name := path.relative_to(folder).as_posix())
+        }
+        for folder in (site, zensical)
+    )
+    assert sorted(theirs) == sorted(ours)
+    drawn = (".html", ".zip", ".css")
+    assert [n for n in ours if not n.endswith(drawn) and theirs[n] != ours[n]] == []
+
+
+def test_the_mark_is_earned_under_zensical(zensical):
+    shown = {name: _page(zensical, f"{name}.html") for name in (CHECKED, "foundations/scaling")}
+    said = {
+        name: " ".join(one.select_one(".mark").get_text().split()) for name, one in shown.items()
+    }
+    assert said[CHECKED].startswith("Every output on this page was checked.")
+    assert "17 outputs compared" in said[CHECKED]
+    assert said["foundations/scaling"].startswith("Not checked yet.")
+    reports = [one.select_one(".report")["href"] for one in shown.values()]
+    assert ["not+checked" in href for href in reports] == [False, True]
+
+
+def test_search_holds_every_page_and_each_formula_once_under_zensical(zensical):
+    found = json.loads((zensical / "search.json").read_text(encoding="utf-8"))["items"]
+    held = {item["location"].partition("#")[0] for item in found}
+    assert set(book.PAGES) - {"index.html"} <= held
+    assert [item["location"] for item in found if "\\frac{" in item["text"]] == []
+    assert "assets/search.js" not in (zensical / "symbols.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("index", "# Home\n\n[On](next.md#there)\n", ""),
+        ("index", "# Home\n\n[On](gone.md)\n", "gone.md"),
+        ("index", "# Home\n\n[On](next.md#gone)\n", "next.md#gone"),
+        ("index", "# Home\n\nBad: $\\nosuch{x}$ here.\n", "docs/index.md:3: "),
+        ("stray", "# Stray\n", "docs/stray.md:1: "),
+    ],
+    ids=["sound", "dead link", "dead anchor", "bad formula", "page missing from the nav"],
+)
+def test_what_is_wrong_with_a_page_stops_make_zensical(tmp_path, name, text, said):
+    book.small_book(tmp_path, index="# Home\n", next="# Next\n\n## There\n")
+    (tmp_path / f"docs/{name}.md").write_text(text, encoding="utf-8")
+    result = book.make(tmp_path, "zensical")
+    assert (result.returncode != 0) == bool(said), result.stderr
+    assert said in re.sub(r"\x1b\[[\d;]*m", "", result.stdout + result.stderr)
+
+
+@pytest.mark.parametrize("start", ["served", "from a disk"])
+def test_a_reader_can_search_and_copy_under_zensical(zensical, browser, start):
+    with book.served(zensical) as address:
+        address = address if start == "served" else zensical.as_uri() + "/"
+        shown = browser.new_page(viewport=book.WIDE)
+        wrong = []
+        shown.on("pageerror", lambda error: wrong.append(str(error)))
+        shown.on(
+            "request",
+            lambda request: (
+                request.url.startswith((address, "data:", "blob:")) or wrong.append(request.url)
+            ),
+        )
+        shown.goto(f"{address}symbols.html")
+        if start == "served":
+            shown.evaluate(book.CLICK, f"{address}{CHECKED}.html")
+        else:
+            shown.goto(f"{address}{CHECKED}.html")
+        blocks = len(page.read(book.DOCS / f"{CHECKED}.md").blocks)
+        assert shown.locator("[data-copy=above]").count() == blocks
+        for words, found in (("causal mask", "glossary"), ("what heads learn", "labs/heads")):
+            shown.locator(".md-search__button").click()
+            box = shown.get_by_role("combobox", name="Search")
+            box.fill(words)
+            shown.locator(f"a[aria-selected=true][href*='{found}.html']").wait_for()
+            box.press("Enter")
+            shown.wait_for_url(f"**/{found}.html*")
+        shown.close()
+    assert wrong == []
