@@ -109,6 +109,7 @@ def fonts(engine):
 WRONG = """async () => {
   const count = (what) => document.querySelectorAll(`.md-content article ${what}`).length;
   const dead = () => count('attention-explorable') !== count('attention-explorable .controls');
+  while (document.readyState !== 'complete') await new Promise(requestAnimationFrame);
   // Its script comes with the page, and may come after it.
   for (const end = performance.now() + 10_000; dead() && performance.now() < end; )
     await new Promise(requestAnimationFrame);
