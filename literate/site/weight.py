@@ -77,8 +77,9 @@ def close_up(html: str) -> str:
 
 def trim(site: Path) -> None:
     """Rewrite the styles in `site`/assets/stylesheets/ without what no page or script names."""
-    own = set(site.glob("assets/*.js")) - {site / "assets/search-index.js"}  # the words of the book
-    scripts = [path.read_text(encoding="utf-8") for path in own]
+    words = site / "assets/search-index.js"  # of the book
+    sources = set(site.glob("assets/*.js")) - {words}
+    scripts = [path.read_text(encoding="utf-8") for path in sources]
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
     said = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
     names = {name for text in said for name in NAME.findall(text)}

@@ -29,6 +29,7 @@ def test_the_first_exercise_is_fewer_than_forty_tabs_from_the_top(visit):
     page = visit(MODEL)
     assert stops(page, "true") == ["Skip to content"]
     page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.tagName === 'H1'")
     assert 1 + len(stops(page, PAST)) < 40
 
 

@@ -30,7 +30,7 @@ HELD = """() => {
     printed: shown(".output pre").flatMap((pre) => pre.textContent.split("\\n")),
     code: shown(".highlight pre").flatMap((pre) => pre.textContent.split("\\n")),
     outside: shown("a[href^=http]").filter((link) => link.origin !== location.origin).map((link) => link.getAttribute("href")),
-    buttons: shown("button, .md-button, .page-bar").length,
+    buttons: shown("button:not(.word), .md-button, .page-bar").length,
     smaller: size(".output pre") <= size(".highlight code") || !size(".highlight code"),
     wide: shown("*").filter((node) => getComputedStyle(node).display !== "inline" && node.getBoundingClientRect().right > innerWidth + 1 || node.scrollWidth > node.clientWidth + 1
       && /auto|scroll|hidden|clip/.test(getComputedStyle(node).overflowX)).map((node) => node.outerHTML.slice(0, 120)),
