@@ -67,9 +67,7 @@ def close_up(html: str) -> str:
     parts = VERBATIM.split(html)  # text, verbatim, its tag, text, …
     parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
     del parts[2::3]
-    closed = (
-        "".join(parts).replace("<pre><span></span>", "<pre>").replace(" data-search-exclude", "")
-    )
+    closed = "".join(parts).replace("<pre><span></span>", "<pre>")
     while (joined := ALIKE.sub(r"\1\3", closed)) != closed:
         closed = joined
     return closed
