@@ -177,10 +177,13 @@ def test_an_explorable_prints_what_is_chosen_and_nothing_to_press(visit):
     assert any("".join(row) in line for lines, _ in paper for line in lines)
 
 
-def test_the_set_up_of_a_lab_is_not_printed_but_said_to_be_in_its_notebook(look):
+def test_the_code_of_a_lab_is_not_printed_but_said_to_be_in_its_notebook(look):
     page = look("labs/nine-ways.html")
-    setup = page.locator("article > [data-search-exclude] pre").first.text_content()
+    folded = page.locator("article > .folded")
+    said = [bare(text) for text in folded.locator("summary").all_text_contents()]
+    code = max(folded.first.locator("pre").text_content().split("\n"), key=len)
     _, paper = printed(page)
-    every = [line for lines, _ in paper for line in lines]
-    assert bare("Set-up that the cells below lean on: in the notebook of this lab") in every
-    assert bare(max(setup.split("\n"), key=len)) not in every
+    text = "".join(line for lines, _ in paper for line in lines[:-1])
+    assert len(said) > 5
+    assert [line for line in said if f"{line}:inthenotebookofthislab" not in text] == []
+    assert bare(code) not in text
