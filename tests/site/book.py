@@ -199,6 +199,7 @@ def small_book(project: Path, **pages: str) -> Path:
     return project
 
 
+@functools.cache
 def gzipped(path: Path) -> int:
     """Size in bytes of a file as a host sends it; fonts are compressed already."""
     content = path.read_bytes()
