@@ -265,8 +265,9 @@ def write(root: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     pages = shutil.ignore_patterns("*.md", "*.ipynb", ".*")
     shutil.copytree(root / "docs", target / "docs", ignore=pages)
+    compiled = shutil.ignore_patterns("__pycache__")
     for copy in ("overrides", "snippets", "docs/snippets"):
-        shutil.copytree(root / Path(copy).name, target / copy)
+        shutil.copytree(root / Path(copy).name, target / copy, ignore=compiled)
     files = {path.relative_to(root / "docs").as_posix() for path in root.glob("docs/**/*")}
     book = [page(root / "docs" / source, source, files, config, labs=".md") for source in nav]
     for one in book:
