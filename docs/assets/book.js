@@ -111,13 +111,14 @@
   ];
 
   function nameScrollers() {
-    for (const [selector, name] of SCROLLERS) {
-      for (const box of document.querySelectorAll(selector)) {
-        const scrolls = box.scrollWidth > box.clientWidth + 1;
-        for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
-          if (scrolls) box.setAttribute(attribute, value);
-          else box.removeAttribute(attribute);
-        }
+    const boxes = SCROLLERS.flatMap(([selector, name]) =>
+      Array.from(document.querySelectorAll(selector), (box) => ({ box, name })));
+    // All are measured before any is changed: the page is laid out once.
+    for (const one of boxes) one.scrolls = one.box.scrollWidth > one.box.clientWidth + 1;
+    for (const { box, name, scrolls } of boxes) {
+      for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
+        if (scrolls) box.setAttribute(attribute, value);
+        else box.removeAttribute(attribute);
       }
     }
     if (!stylesFollow) document.querySelectorAll(FADES).forEach(sayWhatHides);
