@@ -339,6 +339,9 @@ def train(
             if stop:
                 break
     if several:
+        # The learner first: if it were the last to hold the group, its end would wait for a thread
+        # that waits for Python's lock.
+        del learner
         dist.destroy_process_group()
     if rank == 0 and step == settings.steps:
         save(half(model, text, settings), out / "model.pt")
