@@ -126,7 +126,7 @@
 
   /* Where styles cannot follow a scroll, say at which sides a box hides something; see book.css. */
   const FADES =
-    ".md-content :is(pre > code, .output pre, .math, .math-long, .md-typeset__scrollwrap, .book-scroll, .edits, .heat)";
+    ".md-content :is(pre > code, .output pre, .math, .math-long, .book-scroll, .edits, .heat)";
   const stylesFollow = CSS.supports("animation-timeline: scroll()");
 
   function sayWhatHides(box) {

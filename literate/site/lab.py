@@ -26,6 +26,7 @@ from mkdocs_jupyter.nbconvert2 import nb2html
 from literate.export import as_html
 from literate.site import drawing, fences
 from literate.site.math import mathml
+from literate.site.weight import joined
 
 MATH = re.compile(
     r"\$\$(?P<display>.+?)\$\$|(?<![\\$\w])\$(?P<inline>(?![\s$])[^$]+?(?<!\s))\$(?![\d$])", re.S
@@ -43,7 +44,6 @@ COLOURS = {
     **{kind: kind for kind in ("c1", "sd", "nf", "nc")},
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
-JOINT = re.compile(r'(<span class="(\w+)">[^<]*)</span>(\s*)<span class="\2">')
 HEADING = re.compile("h[1-6]")
 # What Markdown would read in a heading, and in the lines of what it should pass on as they are.
 SPECIAL = re.compile(r"([\\`*_{}\[\]$#])")
@@ -194,10 +194,7 @@ def _coloured(code: str) -> str:
         kind = COLOURS.get(token[1])
         return f'<span class="{kind}">{token[2]}</span>' if kind else token[2]
 
-    code = TOKEN.sub(colour, code)
-    while (joined := JOINT.sub(r"\1\3", code)) != code:
-        code = joined
-    return code
+    return joined(TOKEN.sub(colour, code))
 
 
 def _outputs(cell: Tag) -> list[str]:

@@ -257,8 +257,8 @@ def write(root: Path) -> None:
     settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
     config = yaml.unsafe_load(settings)
     nav = dict(_listed(config["nav"]))
-    for path in root.glob("docs/**/*"):
-        source = path.relative_to(root / "docs").as_posix()
+    files = {path.relative_to(root / "docs").as_posix(): path for path in root.glob("docs/**/*")}
+    for source, path in files.items():
         lab_page = path.suffix == ".ipynb" and "/." not in source
         if source not in nav and (lab_page or is_page(path, root)):
             raise PageError(path, 1, "no page of the site; add it to `nav` in mkdocs.yml")
@@ -268,7 +268,6 @@ def write(root: Path) -> None:
     compiled = shutil.ignore_patterns("__pycache__")
     for copy in ("overrides", "snippets", "docs/snippets"):
         shutil.copytree(root / Path(copy).name, target / copy, ignore=compiled)
-    files = {path.relative_to(root / "docs").as_posix() for path in root.glob("docs/**/*")}
     book = [page(root / "docs" / source, source, files, config, labs=".md") for source in nav]
     for one in book:
         _write_page(one, target)

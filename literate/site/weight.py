@@ -36,9 +36,7 @@ ALTERNATIVES = re.compile(rf":(?:not|is|where){IN_BRACKETS}")
 NEEDED = re.compile(r"\.(?P<class>[A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?(?P<value>[\w-]+)")
 PROPERTY = re.compile(r"var\(\s*(--[\w-]+)")
 PICTURE = re.compile(rf"(?P<name>--[\w-]+):url\((?:{STRING}|[^)]*)\);?")
-ALIKE = re.compile(
-    r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2">'
-)  # in one colour
+ALIKE = re.compile(r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2">')
 # Where white space is part of what is said, and what stands between such places.
 VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 
@@ -67,10 +65,14 @@ def close_up(html: str) -> str:
     parts = VERBATIM.split(html)  # text, verbatim, its tag, text, …
     parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
     del parts[2::3]
-    closed = "".join(parts).replace("<pre><span></span>", "<pre>")
-    while (joined := ALIKE.sub(r"\1\3", closed)) != closed:
-        closed = joined
-    return closed
+    return joined("".join(parts).replace("<pre><span></span>", "<pre>"))
+
+
+def joined(code: str) -> str:
+    """Return highlighted `code` in which neighbours of one colour are one element."""
+    while (fewer := ALIKE.sub(r"\1\3", code)) != code:
+        code = fewer
+    return code
 
 
 def trim(site: Path) -> None:
