@@ -1,6 +1,7 @@
 """The unchanged book passes on other machines; `make machines` asks more of more of them."""
 
 import platform
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,3 +74,19 @@ def test_what_is_set_here_does_not_reach_a_machine(monkeypatch):
     assert "ATEN_CPU_CAPABILITY" not in kept
     assert "PYTEST_ADDOPTS" not in kept
     assert kept["MKL_CBWR"] == "AVX2"
+
+
+def test_two_machines_can_be_one_unless_they_are_told_different_things():
+    both = machines.named("avx2+german")
+    assert both.environment == MACHINES["avx2"].environment | MACHINES["german"].environment
+    assert machines.named("no-vectors+turkish").folder == MACHINES["turkish"].folder
+    with pytest.raises(ValueError, match="avx2\\+avx512: two of these are told different things"):
+        machines.named("avx2+avx512")
+    with pytest.raises(ValueError, match="no machine avx3; wanted any of as-it-is"):
+        machines.named("avx3")
+
+
+def test_ci_runs_on_every_machine_but_this_one():
+    text = (machines.ROOT / ".ci/run").read_text()
+    named = re.search(r'make machines NAME="(.*)"', text)[1]
+    assert sorted(re.split("[ +]", named)) == sorted(set(MACHINES) - {"as-it-is"})

@@ -11,7 +11,7 @@ from tools.mutants import ROOT
 CHAPTERS = [
     page
     for page in PAGES
-    if page.path.parent.name in ("start", "foundations", "correctness", "model")
+    if page.path.parent.name in ("start", "foundations", "correctness", "model", "production")
     and page.path.stem != "index"
 ]
 every_chapter = each(CHAPTERS)

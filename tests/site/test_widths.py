@@ -12,8 +12,10 @@ from tests.site.test_reading import each_page, unfold
 SCROLL_BAR = 15  # pixels that an old-fashioned one takes of a window
 DESKTOPS = (book.WIDE["width"] - SCROLL_BAR, 1440, 1920)
 
-# What is wrong with a page at its width: each test asks for some of these lists.
-LOOK = """() => {
+# What is wrong with a page at its width: each test asks for some of these lists. A window that has
+# changed its width is drawn once before styles that follow a scroll know it.
+LOOK = """async () => {
+  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
   const article = document.querySelector('.md-content article');
   const all = [...article.querySelectorAll('*')], box = (one) => one.getBoundingClientRect();
   const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;

@@ -149,8 +149,8 @@ def test_a_reader_can_search_and_copy_under_zensical(zensical, browser, start):
             shown.locator(".md-search__button").click()
             box = shown.get_by_role("combobox", name="Search")
             box.fill(words)
-            shown.locator(f"a[aria-selected=true][href*='{found}.html']").wait_for()
-            box.press("Enter")
+            # Its ranking is its own: among equals it differs from build to build.
+            shown.locator(f"a[aria-selected][href*='{found}.html']").first.click()
             shown.wait_for_url(f"**/{found}.html*")
         shown.close()
     assert wrong == []
