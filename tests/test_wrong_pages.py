@@ -252,7 +252,7 @@ WRONG = {
         ),
     },
 }
-SOON = ("foundations/averaging.md", "foundations/dot-product.md", "correctness/multi-head.md")
+SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]
 
 

@@ -51,7 +51,8 @@ def test_an_output_within_tolerance_stays_as_it_is(book):
     path = book.page(page("print('0.1234 -0.00')", "0.1235 0.00"))
     before = path.stat()
     assert update(read(path)) == 0
-    assert path.stat() == before
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_missing_output_is_inserted(updated):
@@ -123,7 +124,7 @@ def test_a_fence_grows_longer_than_what_it_holds(updated):
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     printed=st.text(st.sampled_from("ab 1.-\n\r\t`~>#[]é\u2028\x0c"), max_size=30),
@@ -226,7 +227,7 @@ while True:
 
 def test_killed_at_any_moment_a_page_is_the_old_one_or_the_new_one(book):
     target = book.page("a" * 20 + ("\n" + "a" * 20) * 4999 + "\n")
-    for _ in range(12):
+    for _ in range(6):
         command = [sys.executable, "-c", WRITER, str(target)]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:

@@ -84,6 +84,7 @@ def test_public_names_have_docstrings(snippet):
 
 
 @compiles
+@pytest.mark.lab
 @pytest.mark.parametrize("need_weights", [False, True])
 @every_snippet
 def test_compiled_equals_eager(snippet, need_weights):
