@@ -1,0 +1,168 @@
+"""Grouped-query attention: several query heads share the keys and values of one.
+
+Needs PyTorch 2.5 or newer and nothing else.
+Sources: Ainslie et al. (2023), "GQA: Training Generalized Multi-Query Transformer Models from
+Multi-Head Checkpoints", section 2.2 (groups); Shazeer (2019), "Fast Transformer Decoding: One
+Write-Head is All You Need", section 3 (one group); Henry et al. (2020), "Query-Key Normalization
+for Transformers", section 3, and Dehghani et al. (2023), "Scaling Vision Transformers to 22
+Billion Parameters", section 2 (norms before the scores).
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class GroupedQueryAttention(nn.Module):
+    """Causal self-attention in which num_heads query heads share num_kv_heads keys and values.
+
+    Query head h reads key-value head h // (num_heads / num_kv_heads), as in Llama: neighbours
+    share. With num_kv_heads = num_heads it is multi-head attention, with 1 multi-query attention.
+
+    The projections are only ever called, and heads are counted by their width, so an adapter, an
+    int8 version or a shard of whole groups may take their place. They start as nn.Linear does.
+    There is no dropout.
+
+    Args:
+        embed_dim: width of the input and of the output.
+        num_heads: number of query heads.
+        num_kv_heads: number of key-value heads, which divides num_heads; None means num_heads.
+        head_dim: width of a head; None means embed_dim / num_heads, which must be whole.
+        bias: whether all four projections add a bias.
+        rotate: called as rotate(x, positions) on queries and keys, (batch, heads, T, head_dim),
+            before they meet or enter a cache; returns the same shape. None leaves them.
+        qk_norm: whether each query and key is divided by its root mean square and multiplied by
+            head_dim learned weights, before rotate.
+
+    Raises:
+        ValueError: naming the argument, what came and what was wanted.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = False,
+        rotate: Callable[[Tensor, Tensor], Tensor] | None = None,
+        qk_norm: bool = False,
+    ) -> None:
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        for name, size in (
+            ("embed_dim", embed_dim),
+            ("num_heads", num_heads),
+            ("num_kv_heads", num_kv_heads),
+            ("head_dim", 1 if head_dim is None else head_dim),
+        ):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if num_heads % num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads must divide num_heads: "
+                f"got num_kv_heads={num_kv_heads}, num_heads={num_heads}"
+            )
+        if head_dim is None and embed_dim % num_heads:
+            raise ValueError(
+                f"num_heads must divide embed_dim, or head_dim be given: "
+                f"got num_heads={num_heads}, embed_dim={embed_dim}"
+            )
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        self.W_query = nn.Linear(embed_dim, num_heads * self.head_dim, bias=bias)
+        self.W_key = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias)
+        self.W_value = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, embed_dim, bias=bias)
+        # One norm of head_dim weights serves all heads, and is another for queries than for keys.
+        self.query_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
+        self.rotate = rotate
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        positions: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        cache=None,
+    ) -> Tensor:
+        """Return one vector for each token of x, (batch, T, embed_dim).
+
+        Token i sees the tokens that the cache held before, and tokens 0 … i of x.
+
+        Args:
+            x: (batch, T, embed_dim), of the projections' dtype.
+            positions: the place of each token, integers of shape (T,) or (batch, T), for rotate;
+                None means counting on from cache.length, or from 0 without a cache.
+            attn_mask: which keys each token sees, instead of the above; broadcastable to
+                (batch, heads, T, keys), where keys are those of the cache and then those of x.
+                Boolean: True keeps. Floating point: added to the scaled scores.
+            cache: a KVCache, or what has its `length` and its `update`; it takes
+                2 · num_kv_heads · head_dim numbers a token. None keeps nothing.
+
+        One call of scaled_dot_product_attention, fused where PyTorch fuses it; keys and values are
+        not repeated in memory. A mask of T · keys is made for several tokens after a filled cache.
+        """
+        if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.embed_dim:
+            came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
+            raise ValueError(f"x must have shape (batch, T, {self.embed_dim}), got {came}")
+        batch, T, _ = x.shape
+        past = 0 if cache is None else cache.length
+        query, key, value = (  # each (batch, its heads, T, head_dim)
+            project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for project in (self.W_query, self.W_key, self.W_value)
+        )
+        query, key = self.query_norm(query), self.key_norm(key)
+        if self.rotate is not None:
+            if positions is None:
+                positions = torch.arange(past, past + T, device=x.device)
+            query, key = self.rotate(query, positions), self.rotate(key, positions)
+        if attn_mask is not None:
+            self._check_mask(attn_mask, (batch, query.size(1), T, past + T))
+        elif past and T > 1:  # is_causal would put the triangle's corner at the first key
+            attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
+        if cache is not None:
+            key, value = cache.update(key, value)
+        context = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask,
+            is_causal=attn_mask is None and not past,  # one token after a cache sees all keys
+            enable_gqa=query.size(1) != key.size(1),
+        )
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+    def extra_repr(self) -> str:
+        """Sizes, as print(module) shows them."""
+        return (
+            f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, "
+            f"num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
+        )
+
+    @staticmethod
+    def _check_mask(attn_mask: Tensor, scores_shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless attn_mask fits scores of this shape."""
+        if not isinstance(attn_mask, Tensor) or not (
+            attn_mask.dtype == torch.bool or attn_mask.is_floating_point()
+        ):
+            came = attn_mask.dtype if isinstance(attn_mask, Tensor) else repr(attn_mask)
+            raise ValueError(
+                f"attn_mask must be a boolean (True keeps) or floating-point tensor, got {came}"
+            )
+        # (batch, T, keys) is refused: it would be read as (heads, T, keys).
+        fits = attn_mask.dim() in (2, 4) and all(
+            size in (1, wanted)
+            for size, wanted in zip(attn_mask.shape[::-1], scores_shape[::-1], strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"attn_mask must be {scores_shape[2:]} or broadcast, dimension by dimension, to "
+                f"the scores, {scores_shape}: got shape {tuple(attn_mask.shape)}"
+            )
