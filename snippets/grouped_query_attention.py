@@ -82,6 +82,7 @@ class GroupedQueryAttention(nn.Module):
         # One norm of head_dim weights serves all heads, and is another for queries than for keys.
         self.query_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
+        self.qk_norm = qk_norm
         self.rotate = rotate
 
     def forward(
@@ -118,7 +119,9 @@ class GroupedQueryAttention(nn.Module):
             project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for project in (self.W_query, self.W_key, self.W_value)
         )
-        query, key = self.query_norm(query), self.key_norm(key)
+        if self.qk_norm:  # in the norms' own dtype, which under autocast is the wider one
+            query = self.query_norm(query.to(self.query_norm.weight.dtype)).to(query.dtype)
+            key = self.key_norm(key.to(self.key_norm.weight.dtype)).to(key.dtype)
         if self.rotate is not None:
             if positions is None:
                 positions = torch.arange(past, past + T, device=x.device)
@@ -143,7 +146,7 @@ class GroupedQueryAttention(nn.Module):
         """Sizes, as print(module) shows them."""
         return (
             f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, "
-            f"num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
+            f"num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, qk_norm={self.qk_norm}"
         )
 
     @staticmethod
