@@ -239,6 +239,50 @@ WRONG = {
             "values = source.flip(1) @ W_value",
         ),
     },
+    "production/kv-cache.md": {
+        "keys are joined in front": (
+            "torch.cat([self.keys, keys], dim=-2)",
+            "torch.cat([keys, self.keys], dim=-2)",
+        ),
+        "the right mask begins at the first key": (
+            "dtype=torch.bool).tril(past)",
+            "dtype=torch.bool).tril()",
+        ),
+        "places begin anew": (
+            "return self.blocks[0].attention.cache.length",
+            "return 0",
+        ),
+        "the window is not hidden": (
+            "block.attention.mask.fill_(True)",
+            "block.attention.mask.tril_()",
+        ),
+        "an earlier token is written over": (
+            "self.length, self.length + keys.shape[2]",
+            "max(self.length - 1, 0), self.length + keys.shape[2]",
+        ),
+        "joining is not counted": ("elif function is torch.cat:", "elif function is torch.stack:"),
+        "scores are not counted": ("(query.numel() + result.numel())", "query.numel()"),
+        "a test that sees nothing": (".amax(dim=-1)[0] > 1e-9", ".amax(dim=-1)[0] > 1e9"),
+    },
+    "production/grouped-query.md": {
+        "every third head shares": (
+            "x.repeat_interleave(share, dim=1) for x",
+            "x.repeat(1, share, 1, 1) for x",
+        ),
+        "one layer in five sees everything": ("whole = layers // 6", "whole = layers // 5"),
+        "four bytes a number": ("dtype=torch.bfloat16", "dtype=torch.float32"),
+        "the sum of a group": ("return heads.mean(dim=1)", "return heads.sum(dim=1)"),
+        "groups of heads that are no neighbours": (
+            "unflatten(0, (g, 4 // g, 16))",
+            "unflatten(0, (4 // g, g, 16)).transpose(0, 1)",
+        ),
+        "the keys' weights do not grow": ("            layer.W_key.weight *= times\n", ""),
+        "never trained": ("        step_loss.backward()\n", ""),
+        "the wrong line is never put in": (
+            "return by_repeat(*args[:3])",
+            "return function(*args, **(kwargs or {}))",
+        ),
+    },
     "correctness/backward.md": {
         "forgets the row sum": (
             "d_scaled = weights * (d_weights - row_sum)",
@@ -304,7 +348,7 @@ def test_a_chapter_that_is_left_as_it_is_holds(tmp_path):
 def test_every_chapter_is_made_wrong():
     chapters = {
         path.relative_to(ROOT / "docs").as_posix()
-        for part in ("foundations", "correctness", "model")
+        for part in ("foundations", "correctness", "model", "production")
         for path in (ROOT / "docs" / part).glob("*.md")
         if path.name != "index.md"
     }
