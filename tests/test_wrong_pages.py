@@ -295,6 +295,44 @@ WRONG = {
             "d_V = scores.T @ d_context",
         ),
     },
+    "production/online-softmax.md": {
+        "the sum is not mended": (
+            "total = total * factor + torch.exp",
+            "total = total + torch.exp",
+        ),
+        "the values are not mended": (
+            "weighted = weighted * factor + power * value",
+            "weighted = weighted + power * value",
+        ),
+        "keeps the smaller": (
+            "    largest = torch.maximum(a.largest, b.largest)",
+            "    largest = torch.minimum(a.largest, b.largest)",
+        ),
+        "the parts change places": (
+            "torch.exp(a.largest - largest)",
+            "torch.exp(b.largest - largest)",
+        ),
+        "reads twice": ("            self.reads += 1", "            self.reads += 2"),
+        "the other bank asks": ("scores = queries[9] @ keys.T", "scores = queries[4] @ keys.T"),
+        "the unmended is mended": ("weighted=a.weighted + b.weighted", "weighted=right.weighted"),
+    },
+    "production/flash.md": {
+        "stores the scores too": (
+            "            scores = query @ K.load(columns).T",
+            "            scores = query @ K.load(columns).T; Slow.moved += scores.numel()",
+        ),
+        "fetches the values once": ("powers @ V.load(columns)", "powers @ V.matrix[columns]"),
+        "does not mend the sum": (
+            "            total = total * factor",
+            "            total = total",
+        ),
+        "computes the future": ("range(0, i + 1, block)", "range(0, T, block)"),
+        "hides the present": ("masked_fill(j > i,", "masked_fill(j >= i,"),
+        "forgets the row sum": ("weights * (d_weights - D[rows, None])", "weights * d_weights"),
+        "keys hear nothing": ("d_keys[columns] += d_scores.T", "d_keys[columns] = d_scores.T"),
+        "shares over the queries": ("sum(dim=3).mean(dim=1)", "sum(dim=1).mean(dim=2)"),
+        "the wrong head": ("[:, 32:48]", "[:, 16:32]"),
+    },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]

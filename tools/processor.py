@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # The same bits on every machine: moved and chosen data, IEEE arithmetic, uniform draws.
 EXACT = """
     _local_scalar_dense _to_copy _unsafe_view abs alias amax amin arange as_strided bernoulli cat
-    ceil clamp clamp_max clamp_min clone constant_pad_nd copy detach diag_embed diagonal
+    ceil clamp clamp_max clamp_min clone constant_pad_nd copy cummax detach diag_embed diagonal
     diagonal_copy div embedding empty empty_like empty_strided expand eye fill flip floor full
     full_like gather index index_select lift_fresh masked_fill masked_select max maximum median min
     minimum mul native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward ones

@@ -442,9 +442,9 @@ WRONG = {
         "ctx.save_for_backward(query, key, value, query @ key.mT, *output)",
         "kept",
     ),
-    "all keys in one tile": (
-        "[slice(j, min(j + block, T_k)) for j in range(0, end, block)]",
-        "[slice(0, T_k)]",
+    "all keys are asked, and a tile is cut out": (
+        "query @ key[..., columns, :].to(query.dtype).mT",
+        "(query @ key.to(query.dtype).mT)[..., columns]",
         "memory",
     ),
 }
