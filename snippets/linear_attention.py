@@ -1,0 +1,157 @@
+"""Linear attention and the delta rule: causal attention whose memory does not grow.
+
+Needs PyTorch 2.0 or newer and nothing else.
+Sources: Katharopoulos et al. (2020), "Transformers are RNNs", sections 3.2 to 3.4 (the feature map
+elu + 1, the denominator, the state); Schlag, Irie and Schmidhuber (2021), "Linear Transformers Are
+Secretly Fast Weight Programmers", section 4 (the delta rule); Yang et al. (2024), "Parallelizing
+Linear Transformers with the Delta Rule over Sequence Length", section 3 (its chunks).
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def elu_plus_one(x: Tensor) -> Tensor:
+    """A feature map that is positive everywhere: x + 1 above 0, exp(x) below."""
+    return F.elu(x) + 1
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    feature_map: Callable[[Tensor], Tensor] = elu_plus_one,
+    normalize: bool = True,
+    chunk_size: int = 64,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return, for each query i, the mean of values 0 … i with weights φ(query_i) · φ(key_j).
+
+        output, state = linear_attention(query, key, value)              # a prompt
+        output, state = linear_attention(query, key, value, state=state)  # what comes after it
+
+    The result does not depend on chunk_size: 1 is the recurrence, T or more the product of matrices.
+    Not fused, since PyTorch has no kernel for it: a loop over chunks, each of which makes
+    chunk_size² scores. What autograd keeps is T · chunk_size scores and a state for each chunk.
+
+    Args:
+        query, key: (..., T, head_dim).
+        value: (..., T, value_dim).
+        feature_map: φ, (..., head_dim) → (..., features). With normalize its sum of weights must
+            not be 0, so it must be positive.
+        normalize: whether to divide by the sum of the weights. The state then has one more column.
+        chunk_size: tokens that are compared with each other directly, at least 1.
+        state: what an earlier call returned; None means nothing was seen.
+
+    Returns:
+        The outputs, (..., T, value_dim), in the dtype of value, and the state after the last token,
+        (..., features, value_dim + 1 if normalize else value_dim), in float32 or wider.
+
+    Raises:
+        ValueError: naming the argument, what came and what was wanted.
+    """
+    _check(query, key, value, chunk_size)
+    dtype, (query, key, value) = value.dtype, _at_least_float32(query, key, value)
+    query, key = feature_map(query), feature_map(key)
+    if normalize:  # a channel that is 1 in every value adds up the weights
+        value = F.pad(value, (0, 1), value=1.0)
+    state, outputs = _start(state, key, value), []
+    for start in range(0, query.size(-2), chunk_size):
+        q, k, v = (part[..., start : start + chunk_size, :] for part in (query, key, value))
+        # What came before this chunk stands in the state, what comes in it does not yet.
+        outputs.append(q @ state + (q @ k.mT).tril() @ v)
+        state = state + k.mT @ v
+    output = torch.cat(outputs, dim=-2)
+    if normalize:
+        output = output[..., :-1] / output[..., -1:]
+    return output.to(dtype), state
+
+
+def delta_rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    beta: Tensor,
+    *,
+    chunk_size: int = 64,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return query_i @ state_i, where each token replaces what the state answers to its key.
+
+    Token i moves the answer to key_i by the share beta_i towards value_i:
+
+        state_i = state_{i-1} + beta_i · outer(key_i, value_i - key_i @ state_{i-1})
+
+    There is no denominator. The result does not depend on chunk_size. Not fused: a loop over chunks,
+    with chunk_size² scores and a triangular system of that size in each.
+
+    Args:
+        query, key: (..., T, head_dim). Keys want length 1, F.normalize(key, dim=-1): where
+            beta · |key|² is above 2, an answer overshoots by more than it was off, and the state grows.
+        value: (..., T, value_dim).
+        beta: (..., T), from 0, which leaves the state alone, to 1, which overwrites.
+        chunk_size: tokens that are solved for at once, at least 1.
+        state: what an earlier call returned; None means nothing was seen.
+
+    Returns:
+        The outputs, (..., T, value_dim), in the dtype of value, and the state after the last token,
+        (..., head_dim, value_dim), in float32 or wider.
+
+    Raises:
+        ValueError: naming the argument, what came and what was wanted.
+    """
+    _check(query, key, value, chunk_size)
+    if beta.shape[-1:] != key.shape[-2:-1]:
+        raise ValueError(f"beta must have shape (..., {key.size(-2)}), got {tuple(beta.shape)}")
+    dtype = value.dtype
+    query, key, value, beta = _at_least_float32(query, key, value, beta.unsqueeze(-1))
+    state, outputs = _start(state, key, value), []
+    for start in range(0, query.size(-2), chunk_size):
+        end = start + chunk_size
+        q, k, v, b = (part[..., start:end, :] for part in (query, key, value, beta))
+        # new_i = b_i · (v_i - k_i @ state - Σ_{j<i} (k_i · k_j) new_j): a triangular system,
+        # (1 + lower) @ new = b · (v - k @ state), whose solution is what each token writes.
+        lower = (b * k @ k.mT).tril(-1)
+        new = torch.linalg.solve_triangular(
+            lower, b * (v - k @ state), upper=False, unitriangular=True
+        )
+        outputs.append(q @ state + (q @ k.mT).tril() @ new)
+        state = state + k.mT @ new
+    return torch.cat(outputs, dim=-2).to(dtype), state
+
+
+def _at_least_float32(*parts: Tensor) -> list[Tensor]:
+    """Cast to one dtype: a sum kept in bfloat16 stops at 256, where adding 1 changes nothing."""
+    dtype = torch.float32
+    for part in parts:
+        dtype = torch.promote_types(dtype, part.dtype)
+    return [part.to(dtype) for part in parts]
+
+
+def _start(state: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
+    """Return the state before the first token, (..., features, value_dim)."""
+    width = (key.size(-1), value.size(-1))
+    if state is None:
+        batch = torch.broadcast_shapes(key.shape[:-2], value.shape[:-2])
+        return value.new_zeros(*batch, *width)
+    if state.shape[-2:] != width:
+        raise ValueError(f"state must have shape (..., {width[0]}, {width[1]}), got {tuple(state.shape)}")
+    return state.to(value.dtype)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, chunk_size: int) -> None:
+    """Raise ValueError unless the shapes fit each other."""
+    for name, part in (("query", query), ("key", key), ("value", value)):
+        if part.dim() < 2 or part.size(-2) != query.size(-2) or not part.size(-2):
+            raise ValueError(
+                f"{name} must have shape (..., T, channels) with the T of query, at least 1, "
+                f"got {tuple(part.shape)}"
+            )
+    if key.size(-1) != query.size(-1):
+        raise ValueError(f"key must have {query.size(-1)} channels, got {key.size(-1)}")
+    if not isinstance(chunk_size, int) or chunk_size < 1:
+        raise ValueError(f"chunk_size must be a positive integer, got {chunk_size!r}")
