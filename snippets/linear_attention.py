@@ -34,9 +34,9 @@ def linear_attention(
         output, state = linear_attention(query, key, value)              # a prompt
         output, state = linear_attention(query, key, value, state=state)  # what comes after it
 
-    The result does not depend on chunk_size: 1 is the recurrence, T or more the product of matrices.
-    Not fused, since PyTorch has no kernel for it: a loop over chunks, each of which makes
-    chunk_size² scores. What autograd keeps is T · chunk_size scores and a state for each chunk.
+    The result does not depend on chunk_size: 1 is the recurrence, T or more the matrix form. Not
+    fused, since PyTorch has no kernel for it: a loop over chunks, each of which makes chunk_size²
+    scores. Autograd keeps T · chunk_size of them, and a state for each chunk.
 
     Args:
         query, key: (..., T, head_dim).
@@ -60,11 +60,12 @@ def linear_attention(
     if normalize:  # a channel that is 1 in every value adds up the weights
         value = F.pad(value, (0, 1), value=1.0)
     state, outputs = _start(state, key, value), []
-    for start in range(0, query.size(-2), chunk_size):
-        q, k, v = (part[..., start : start + chunk_size, :] for part in (query, key, value))
-        # What came before this chunk stands in the state, what comes in it does not yet.
-        outputs.append(q @ state + (q @ k.mT).tril() @ v)
-        state = state + k.mT @ v
+    with torch.autocast(query.device.type, enabled=False):
+        for start in range(0, query.size(-2), chunk_size):
+            q, k, v = (part[..., start : start + chunk_size, :] for part in (query, key, value))
+            # What came before this chunk stands in the state, what comes in it does not yet.
+            outputs.append(q @ state + (q @ k.mT).tril() @ v)
+            state = state + k.mT @ v
     output = torch.cat(outputs, dim=-2)
     if normalize:
         output = output[..., :-1] / output[..., -1:]
@@ -86,12 +87,12 @@ def delta_rule(
 
         state_i = state_{i-1} + beta_i · outer(key_i, value_i - key_i @ state_{i-1})
 
-    There is no denominator. The result does not depend on chunk_size. Not fused: a loop over chunks,
-    with chunk_size² scores and a triangular system of that size in each.
+    There is no denominator. The result does not depend on chunk_size. Not fused: a loop over
+    chunks, with chunk_size² scores and a triangular system of that size in each.
 
     Args:
         query, key: (..., T, head_dim). Keys want length 1, F.normalize(key, dim=-1): where
-            beta · |key|² is above 2, an answer overshoots by more than it was off, and the state grows.
+            beta · |key|² is above 2, an answer ends further off than it was, and the state grows.
         value: (..., T, value_dim).
         beta: (..., T), from 0, which leaves the state alone, to 1, which overwrites.
         chunk_size: tokens that are solved for at once, at least 1.
@@ -110,17 +111,18 @@ def delta_rule(
     dtype = value.dtype
     query, key, value, beta = _at_least_float32(query, key, value, beta.unsqueeze(-1))
     state, outputs = _start(state, key, value), []
-    for start in range(0, query.size(-2), chunk_size):
-        end = start + chunk_size
-        q, k, v, b = (part[..., start:end, :] for part in (query, key, value, beta))
-        # new_i = b_i · (v_i - k_i @ state - Σ_{j<i} (k_i · k_j) new_j): a triangular system,
-        # (1 + lower) @ new = b · (v - k @ state), whose solution is what each token writes.
-        lower = (b * k @ k.mT).tril(-1)
-        new = torch.linalg.solve_triangular(
-            lower, b * (v - k @ state), upper=False, unitriangular=True
-        )
-        outputs.append(q @ state + (q @ k.mT).tril() @ new)
-        state = state + k.mT @ new
+    with torch.autocast(query.device.type, enabled=False):
+        for start in range(0, query.size(-2), chunk_size):
+            end = start + chunk_size
+            q, k, v, b = (part[..., start:end, :] for part in (query, key, value, beta))
+            # new_i = b_i · (v_i - k_i @ state - Σ_{j<i} (k_i · k_j) new_j): a triangular system,
+            # (1 + lower) @ new = b · (v - k @ state), whose solution is what each token writes.
+            lower = (b * k @ k.mT).tril(-1)
+            new = torch.linalg.solve_triangular(
+                lower, b * (v - k @ state), upper=False, unitriangular=True
+            )
+            outputs.append(q @ state + (q @ k.mT).tril() @ new)
+            state = state + k.mT @ new
     return torch.cat(outputs, dim=-2).to(dtype), state
 
 
@@ -139,7 +141,9 @@ def _start(state: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(key.shape[:-2], value.shape[:-2])
         return value.new_zeros(*batch, *width)
     if state.shape[-2:] != width:
-        raise ValueError(f"state must have shape (..., {width[0]}, {width[1]}), got {tuple(state.shape)}")
+        raise ValueError(
+            f"state must have shape (..., {width[0]}, {width[1]}), got {tuple(state.shape)}"
+        )
     return state.to(value.dtype)
 
 

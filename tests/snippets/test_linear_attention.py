@@ -1,0 +1,313 @@
+"""Linear attention and the delta rule: equal to their definitions in every form, and causal."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets import linear_attention as file
+from snippets.linear_attention import delta_rule, elu_plus_one, linear_attention
+
+F64 = torch.float64
+
+
+def draw(*shape, seed=0, dtype=F64):
+    """Queries, keys of length 1, values and betas; shape is (..., T, head_dim, value_dim)."""
+    torch.manual_seed(seed)
+    *batch, T, head_dim, value_dim = shape
+    query, key = torch.randn(2, *batch, T, head_dim, dtype=dtype)
+    value, beta = torch.randn(*batch, T, value_dim, dtype=dtype), torch.rand(*batch, T, dtype=dtype)
+    return query, F.normalize(key, dim=-1), value, beta
+
+
+def by_definition(query, key, value):
+    """The weighted mean, from the whole matrix of weights."""
+    weights = (elu_plus_one(query) @ elu_plus_one(key).mT).tril()
+    return weights @ value / weights.sum(dim=-1, keepdim=True)
+
+
+def one_by_one(query, key, value, beta):
+    """The delta rule as it is written down: one token after the other."""
+    state = value.new_zeros(*key.shape[:-2], key.size(-1), value.size(-1))
+    outputs = []
+    for q, k, v, b in zip(
+        *(part.unbind(-2) for part in (query, key, value)), beta.unbind(-1), strict=True
+    ):
+        answer = torch.einsum("...k,...kv->...v", k, state)
+        state = state + torch.einsum("...,...k,...v->...kv", b, k, v - answer)
+        outputs.append(torch.einsum("...k,...kv->...v", q, state))
+    return torch.stack(outputs, dim=-2), state
+
+
+def gradients(output, inputs):
+    torch.manual_seed(1)
+    return torch.autograd.grad((output * torch.randn_like(output)).sum(), inputs)
+
+
+def assert_close(came, wanted, atol=1e-10):
+    for one, other in zip(came, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=atol)
+
+
+# Each fact takes the file, so that wrong versions of it can be asked, too.
+
+
+def linear_attention_is_its_definition(part=file):
+    for shape, chunk_size in (
+        ((9, 4, 3), 4),
+        ((2, 3, 8, 5, 5), 3),
+        ((2, 1, 2, 6), 64),
+        ((7, 2, 2), 1),
+    ):
+        inputs = [piece.requires_grad_() for piece in draw(*shape)[:3]]
+        came, state = part.linear_attention(*inputs, chunk_size=chunk_size)
+        wanted = by_definition(*inputs)
+        assert state.shape == (*shape[:-3], shape[-2], shape[-1] + 1)
+        assert_close([came, *gradients(came, inputs)], [wanted, *gradients(wanted, inputs)])
+
+
+def without_normalize_it_is_a_plain_sum(part=file):
+    query, key, value, _ = draw(2, 9, 4, 3)
+    came, state = part.linear_attention(
+        query, key, value, feature_map=lambda x: x, normalize=False, chunk_size=4
+    )
+    assert_close([came, state], [(query @ key.mT).tril() @ value, key.mT @ value])
+
+
+def the_delta_rule_is_its_definition(part=file):
+    for shape, chunk_size in (
+        ((9, 4, 3), 4),
+        ((2, 3, 8, 5, 5), 3),
+        ((2, 1, 2, 6), 64),
+        ((7, 2, 2), 1),
+    ):
+        inputs = [piece.requires_grad_() for piece in draw(*shape)]
+        came, state = part.delta_rule(*inputs, chunk_size=chunk_size)
+        wanted, last = one_by_one(*inputs)
+        assert_close(
+            [came, state, *gradients(came, inputs)], [wanted, last, *gradients(wanted, inputs)]
+        )
+
+
+def a_text_may_come_in_pieces(part=file):
+    query, key, value, beta = draw(2, 11, 4, 3)
+    for rule, inputs in (
+        (part.linear_attention, (query, key, value)),
+        (part.delta_rule, (query, key, value, beta)),
+    ):
+        whole, last = rule(*inputs, chunk_size=4)
+        state, outputs = None, []
+        for start, end in ((0, 5), (5, 6), (6, 11)):
+            pieces = [x[..., start:end] if x is beta else x[..., start:end, :] for x in inputs]
+            output, state = rule(*pieces, chunk_size=4, state=state)
+            outputs.append(output)
+        assert_close([torch.cat(outputs, dim=-2), state], [whole, last])
+
+
+def the_future_cannot_change_the_past(part=file):
+    query, key, value, beta = draw(9, 4, 3)
+    for rule, inputs in (
+        (part.linear_attention, (query, key, value)),
+        (part.delta_rule, (query, key, value, beta)),
+    ):
+        before, _ = rule(*inputs, chunk_size=4)
+        for t in range(9):
+            changed = [x.clone() for x in inputs]
+            for x in changed:
+                x[t] = -x[t] + 0.1
+            after, _ = rule(*changed, chunk_size=4)
+            moved = (after - before).abs().amax(dim=-1) > 1e-9
+            assert moved[t:].all()
+            assert not moved[:t].any()
+
+
+def a_long_sum_is_kept_in_float32(part=file):
+    ones = torch.ones(1, 4096, 1, dtype=torch.bfloat16)
+    _, state = part.linear_attention(ones, ones, ones, feature_map=lambda x: x)
+    assert state.dtype == torch.float32
+    assert state.tolist() == [[[4096.0, 4096.0]]]
+    output, _ = part.delta_rule(ones, ones, ones, ones[..., 0])
+    assert output.dtype == torch.bfloat16
+
+
+FACTS = [
+    linear_attention_is_its_definition,
+    without_normalize_it_is_a_plain_sum,
+    the_delta_rule_is_its_definition,
+    a_text_may_come_in_pieces,
+    the_future_cannot_change_the_past,
+    a_long_sum_is_kept_in_float32,
+]
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_fact(fact):
+    fact()
+
+
+READ = "q @ state + (q @ k.mT).tril() @ v"
+WRONG = {
+    "leaves the present out": (READ, "q @ state + (q @ k.mT).tril(-1) @ v"),
+    "reads the whole chunk": (READ, "q @ state + (q @ k.mT) @ v"),
+    "forgets what came before the chunk": (READ, "(q @ k.mT).tril() @ v"),
+    "counts the chunk twice": (READ, "q @ (state + k.mT @ v) + (q @ k.mT).tril() @ v"),
+    "keeps the last chunk alone": ("state = state + k.mT @ v", "state = k.mT @ v"),
+    "never divides": ("output[..., :-1] / output[..., -1:]", "output[..., :-1]"),
+    "no feature map": ("feature_map(query), feature_map(key)", "query, key"),
+    "the feature map of the query alone": (
+        "feature_map(query), feature_map(key)",
+        "feature_map(query), key",
+    ),
+    "relu in place of elu + 1": ("return F.elu(x) + 1", "return F.relu(x) + 1"),
+    "a state in half precision": ("dtype = torch.float32\n", "dtype = parts[0].dtype\n"),
+    "the delta rule without beta in the triangle": (
+        "(b * k @ k.mT).tril(-1)",
+        "(k @ k.mT).tril(-1)",
+    ),
+    "the delta rule with beta on the wrong side": (
+        "(b * k @ k.mT).tril(-1)",
+        "(k @ (b * k).mT).tril(-1)",
+    ),
+    "a token corrects itself": ("upper=False, unitriangular=True", "upper=False"),
+    "does not read before it writes": ("b * (v - k @ state)", "b * v"),
+    "beta on the value alone": ("b * (v - k @ state)", "b * v - k @ state"),
+    "writes the values, not the news": ("state = state + k.mT @ new", "state = state + k.mT @ v"),
+    "reads the values, not the news": ("(q @ k.mT).tril() @ new", "(q @ k.mT).tril() @ v"),
+    "answers before it has written": ("(q @ k.mT).tril() @ new", "(q @ k.mT).tril(-1) @ new"),
+    "ignores the state that it is given": (
+        "return state.to(value.dtype)",
+        "return torch.zeros_like(state)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_version_is_caught(what):
+    old, new = WRONG[what]
+    source = Path(file.__file__).read_text(encoding="utf-8")
+    assert old in source, f"the line that was to be made wrong is gone: {old}"
+    part = ModuleType("wrong")
+    exec(compile(source.replace(old, new), "wrong", "exec"), part.__dict__)
+    caught = 0
+    for fact in FACTS:
+        try:
+            fact(part)
+        except (AssertionError, RuntimeError):
+            caught += 1
+    assert caught, f"nothing notices: {what}"
+
+
+@given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**31))
+def test_the_size_of_a_chunk_changes_nothing(T, chunk_size, seed):
+    query, key, value, beta = draw(T, 3, 2, seed=seed)
+    assert_close(
+        linear_attention(query, key, value, chunk_size=chunk_size),
+        linear_attention(query, key, value, chunk_size=1),
+    )
+    assert_close(
+        delta_rule(query, key, value, beta, chunk_size=chunk_size),
+        delta_rule(query, key, value, beta, chunk_size=1),
+    )
+
+
+@given(st.integers(1, 12), st.integers(0, 2**31))
+def test_an_output_lies_between_the_smallest_and_the_largest_value(T, seed):
+    query, key, value, _ = draw(T, 3, 2, seed=seed)
+    output, _ = linear_attention(5 * query, 5 * key, value)
+    assert (output >= value.amin(dim=0) - 1e-9).all()
+    assert (output <= value.amax(dim=0) + 1e-9).all()
+
+
+def test_keys_at_right_angles_are_recalled_exactly_and_both_rules_agree():
+    key, value = torch.eye(6, dtype=F64), draw(6, 6, 4)[2]
+    state = delta_rule(key, key, value, torch.ones(6, dtype=F64))[1]
+    sums = linear_attention(key, key, value, feature_map=lambda x: x, normalize=False)[1]
+    assert_close([key @ state, key @ sums], [value, value], atol=1e-12)
+
+
+def test_beta_1_overwrites_and_beta_0_leaves_alone():
+    key, (first, second) = F.normalize(draw(1, 6, 4)[1], dim=-1), draw(2, 6, 4)[2][:, None]
+    _, state = delta_rule(key, key, first, torch.ones(1, dtype=F64))
+    _, same = delta_rule(key, key, second, torch.zeros(1, dtype=F64), state=state)
+    _, other = delta_rule(key, key, second, torch.ones(1, dtype=F64), state=state)
+    assert_close([key @ same, key @ other], [first, second], atol=1e-12)
+
+
+def test_enough_features_make_it_softmax_attention():
+    query, key, value, _ = draw(2, 9, 1, 3)
+
+    def powers(x):
+        n = torch.arange(40, dtype=x.dtype)
+        return x**n / torch.lgamma(n + 1).div(2).exp()
+
+    came, _ = linear_attention(query, key, value, feature_map=powers, chunk_size=4)
+    wanted = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    torch.testing.assert_close(came, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_dtype_gives_nearly_the_same_and_comes_back(dtype):
+    inputs = draw(2, 50, 8, 4)
+    atol = 1e-5 if dtype == torch.float32 else 0.05
+    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
+        came, _ = rule(*(part.to(dtype) for part in inputs[:n]), chunk_size=16)
+        wanted, _ = rule(*inputs[:n])
+        assert came.dtype == dtype
+        torch.testing.assert_close(came.double(), wanted, rtol=0, atol=atol)
+
+
+def test_autocast_does_not_reach_the_state():
+    inputs = draw(2, 50, 8, 4, dtype=torch.float32)
+    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
+        wanted = rule(*inputs[:n])
+        with torch.autocast("cpu", torch.bfloat16):
+            came = rule(*inputs[:n])
+        assert_close(came, wanted, atol=1e-6)
+
+
+@pytest.mark.lab
+def test_it_compiles():
+    torch._dynamo.reset()
+    inputs = draw(2, 20, 4, 3)
+    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
+        compiled = torch.compile(rule, backend="eager", fullgraph=True)
+        assert_close(compiled(*inputs[:n], chunk_size=8), rule(*inputs[:n], chunk_size=8))
+
+
+q, k, v, b = draw(2, 5, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "came", "wanted"),
+    [
+        (lambda: linear_attention(q[0, 0], k, v), "query", "(4,)", "(..., T, channels)"),
+        (lambda: linear_attention(q, k[:, :4], v), "key", "(2, 4, 4)", "T of query"),
+        (lambda: linear_attention(q, k, v[:, :4]), "value", "(2, 4, 3)", "T of query"),
+        (
+            lambda: linear_attention(q[:, :0], k[:, :0], v[:, :0]),
+            "query",
+            "(2, 0, 4)",
+            "at least 1",
+        ),
+        (lambda: linear_attention(q, k[..., :3], v), "key", "3", "4 channels"),
+        (lambda: linear_attention(q, k, v, chunk_size=0), "chunk_size", "0", "positive integer"),
+        (
+            lambda: linear_attention(q, k, v, state=torch.zeros(4, 3)),
+            "state",
+            "(4, 3)",
+            "(..., 4, 4)",
+        ),
+        (lambda: delta_rule(q, k, v, b[:, :4]), "beta", "(2, 4)", "(..., 5)"),
+        (lambda: delta_rule(q, k, v, b, state=torch.zeros(4, 4)), "state", "(4, 4)", "(..., 4, 3)"),
+        (lambda: delta_rule(q, k, v, b, chunk_size=2.0), "chunk_size", "2.0", "positive integer"),
+    ],
+)
+def test_a_bad_argument_is_named(call, argument, came, wanted):
+    with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
+        call()
+    assert came in str(caught.value)
+    assert wanted in str(caught.value)
