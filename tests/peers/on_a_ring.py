@@ -49,7 +49,6 @@ def ours(is_causal, zigzag, dtype, kv_heads):
 
 def theirs(is_causal, zigzag):
     """How far our ring is from PyTorch's own, run with the kernel that a processor has."""
-    from torch.distributed.tensor.experimental import _attention as public
     from torch.distributed.tensor.experimental._context_parallel import _attention as private
 
     private._cp_options.enable_load_balance = zigzag
