@@ -68,3 +68,16 @@ def test_pytorchs_context_parallel_still_refuses_a_processor(found):
     """When this fails, the chapter can compare with it directly, and its sentence must go."""
     for rank in found[1]:
         assert "does not have a sharding strategy registered" in rank["public"]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_program_of_the_chapter_prints_what_the_chapter_shows(size, tmp_path):
+    page = (ROOT / "docs/production/many-devices.md").read_text(encoding="utf-8")
+    program = page.partition('```text title="check_ring.py"\n')[2].partition("```\n")[0]
+    shown = page.partition("```console\n")[2].partition("```\n")[0]
+    command = f"$ torchrun --nproc-per-node {size} check_ring.py\n"
+    (tmp_path / "check_ring.py").write_text(program, encoding="utf-8")
+    done = torchrun(size, "check_ring.py", folder=tmp_path, path=ROOT / "snippets")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert command + done.stdout in shown
