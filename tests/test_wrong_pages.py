@@ -333,6 +333,78 @@ WRONG = {
         "shares over the queries": ("sum(dim=3).mean(dim=1)", "sum(dim=1).mean(dim=2)"),
         "the wrong head": ("[:, 32:48]", "[:, 16:32]"),
     },
+    "production/many-devices.md": {
+        "weighs both parts alike": (
+            "output * (lse - joined).exp() + other * (other_lse - joined).exp(), joined",
+            "(output + other) / 2, joined",
+        ),
+        "adds the sums of the parts": (
+            "joined = torch.logaddexp(lse, other_lse)",
+            "joined = lse + other_lse",
+        ),
+        "asks the near words again": (
+            "attend(q, k, v), *attend(q, their_keys, their_values)",
+            "attend(q, k, v), *attend(q, k, v)",
+        ),
+        "takes the keys for one's own": (
+            "keep=here >= places[source]",
+            "keep=here >= places[device.rank]",
+        ),
+        "the ring turns the other way": (
+            "source = (device.rank - step)",
+            "source = (device.rank + step)",
+        ),
+        "the last block is sent once more": (
+            "        if step < device.size - 1:\n            arrived = device.pass_on",
+            "        if True:\n            arrived = device.pass_on",
+        ),
+        "counts scores of the future": (
+            "(places[rank][:, None] >= places[(rank - step) % size])",
+            "(places[rank][:, None] <= places[(rank - step) % size])",
+        ),
+        "no zig-zag": ("pieces[7 - rank]", "pieces[rank + 4]"),
+        "forgets what came home": ("2 * (size - 1) + 2 * (size - 1) + 2 * size", "4 * (size - 1)"),
+        "gradients always come home": ("if not home:", "if False:"),
+    },
+    "production/linear.md": {
+        "no feature map": ("return F.elu(x) + 1", "return x"),
+        "sums the columns": ("weights.sum(dim=1, keepdim=True)", "weights.sum(dim=0)[:, None]"),
+        "the sum of the keys begins at 1": (
+            "total, outputs = torch.zeros(",
+            "total, outputs = torch.ones(",
+        ),
+        "forgets the state": (
+            "outputs.append(q @ state + (q @ k.T).tril() @ v)  # before",
+            "outputs.append((q @ k.T).tril() @ v)  # before",
+        ),
+        "reads the whole chunk": (
+            "outputs.append(q @ state + (q @ k.T).tril() @ v)  # before",
+            "outputs.append(q @ state + (q @ k.T) @ v)  # before",
+        ),
+        "counts the rows": (
+            "result.numel() * args[0].shape[-1]",
+            "result.numel() * args[0].shape[-2]",
+        ),
+        "keys of any length": ("words = F.normalize(words, dim=-1)", "words = 1.0 * words"),
+        "counts one pair too many": ("(pairs - 1) / width", "pairs / (width - 4)"),
+        "does not read before it writes": (
+            "state = state + torch.outer(bank, counter - bank @ state)",
+            "state = state + torch.outer(bank, counter)",
+        ),
+        "adds in place of overwriting": (
+            "b * key.mT @ (value - key @ state)",
+            "b * key.mT @ value",
+        ),
+        "corrects by later news, too": (
+            "earlier = (b * (k @ k.T)).tril(-1)",
+            "earlier = (b * (k @ k.T)).tril(-2)",
+        ),
+        "reads the values, not the news": (
+            "(q @ k.T).tril() @ news)  # as before",
+            "(q @ k.T).tril() @ v)  # as before",
+        ),
+        "too few features": ("for degree in (2, 8, 16, 48)", "for degree in (2, 8, 16, 12)"),
+    },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]

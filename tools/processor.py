@@ -41,14 +41,15 @@ EXACT = """
 """
 # What else rounds: each by itself; where what was added is not worked out here; linear solvers.
 POINTWISE = """
-    cos erf exp exp2 expm1 gelu log log10 log1p log2 normal randn rsqrt sigmoid silu sin tan tanh
+    cos elu erf exp exp2 expm1 gelu lgamma log log10 log1p log2 logaddexp normal randn rsqrt sigmoid silu
+    sin tan tanh
 """
 BY_ROW = """
-    _embedding_bag_forward_only _native_multi_head_attention convolution embedding_dense_backward gelu_backward
+    _embedding_bag_forward_only _native_multi_head_attention convolution elu_backward embedding_dense_backward gelu_backward
     index_add lerp mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
     scatter_add sigmoid_backward silu_backward tanh_backward
 """
-SOLVERS = "_linalg_svd linalg_inv_ex linalg_lstsq linalg_qr"
+SOLVERS = "_linalg_svd linalg_inv_ex linalg_lstsq linalg_qr linalg_solve_triangular"
 POWERS_BY_MULTIPLYING = (-2, -1, -0.5, 0, 0.5, 1, 2, 3)  # as `x * x` is x², with IEEE operations
 
 Given = dict[str, Any]
