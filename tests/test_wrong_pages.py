@@ -405,6 +405,29 @@ WRONG = {
         ),
         "too few features": ("for degree in (2, 8, 16, 48)", "for degree in (2, 8, 16, 12)"),
     },
+    "production/latent-attention.md": {
+        "shared heads keep their own keys": ("mean(dim=2, keepdim=True)", "narrow(2, 0, 1)"),
+        "the weakest directions are kept": ("S[:width, None] * V[:width]", "V[:width]"),
+        "absorbed on the wrong side": (
+            "asked = queries @ W_key.mT  # (heads, tokens, latent_dim)\n    weights",
+            "asked = queries @ W_value.mT\n    weights",
+        ),
+        "products are not counted": ("result.numel() * args[0].shape[-1]", "result.numel()"),
+        "the rotary key is not turned": (
+            "+ turned @ place.mT)",
+            "+ turned @ (x @ W_rope_key).mT)",
+        ),
+        "turned by the wrong distance": (
+            "rotate(queries, places - s)",
+            "rotate(queries, places + s)",
+        ),
+        "the operator is told the scale": (
+            "(asked, kept, kept) @",
+            "(asked, kept, kept, scale=0.5) @",
+        ),
+        "heads are not cached": ("2 * heads * d_h)", "heads * d_h)"),
+        "the layers are not squeezed": ("(stacked[i] @ through(i)).T", "stacked[i].T"),
+    },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]
