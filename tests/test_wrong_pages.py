@@ -428,6 +428,27 @@ WRONG = {
         "heads are not cached": ("2 * heads * d_h)", "heads * d_h)"),
         "the layers are not squeezed": ("(stacked[i] @ through(i)).T", "stacked[i].T"),
     },
+    "production/sampling-fast.md": {
+        "later guesses survive": ("(guess[0] == own[:4]).cumprod(dim=0)", "(guess[0] == own[:4])"),
+        "one place off": ("dim=1))[0, known - 1 :]", "dim=1))[0, known - 2 : -1]"),
+        "the rest is drawn from p": (
+            "missing = (p - q).clamp(min=0)",
+            "missing = p",
+        ),
+        "kept the wrong way round": ("keep = (p / q).clamp(max=1)", "keep = (q / p).clamp(max=1)"),
+        "the cache sees the future": (
+            "dtype=torch.bool).tril(past)",
+            "dtype=torch.bool)",
+        ),
+        "the cache forgets nothing": ("cache.truncate(length)", "cache.truncate(cache.length)"),
+        "the overlap is the product": ("torch.minimum(p, q)[0, 6:]", "(p * q)[0, 6:]"),
+        "the draft costs nothing": ("+ drafted * weights[1])", "+ 0 * drafted)"),
+        "the caches are cut": (
+            "self.read = length  # and the caches keep what was refused",
+            "super().truncate(length)",
+        ),
+        "both by the right rule": ("torch.where(keep, drafts, afresh)", "afresh"),
+    },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]
