@@ -1,8 +1,10 @@
 """Scaled dot-product attention, softmax(QKᵀ/√d)V, as one function.
 
-Needs PyTorch 2.5 or newer and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Source: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1.
 """
+
+from contextlib import suppress
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +24,17 @@ def scaled_dot_product_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Average the values, each weighted by how well its key answers the query.
 
+    Any leading dimensions reach PyTorch's fused kernel, which never stores the T_q · T_k scores.
+    On a CPU it has none for dropout, nor for a mask that gets a gradient: in float32 these make up
+    to 17 bytes for each score, 4.25 GiB a head at 16,384 tokens. A mask beside is_causal becomes
+    one mask, at up to 7 bytes for each of its entries, where the kernel takes only one of them: not
+    on a CPU, unless compiled.
+
     Args:
-        query: (..., T_q, head_dim), floating point. Any number of leading dimensions will do;
-            the fused kernels are there for two, (batch, num_heads), and value_dim = head_dim.
+        query: (..., T_q, head_dim), floating point.
         key: (..., T_k, head_dim), same dtype. Leading dimensions broadcast.
-        value: (..., T_k, value_dim), same dtype.
+        value: (..., T_k, value_dim), same dtype; under autocast the three may differ. The fused
+            kernels want value_dim = head_dim, so zeros are added to the narrower.
         attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
             Floating point: added to the scaled scores, so -inf hides.
         dropout_p: share of the weights set to 0, in [0, 1); the rest grow by 1/(1 - dropout_p).
@@ -36,8 +44,8 @@ def scaled_dot_product_attention(
             attn_mask=torch.ones(T_q, T_k, dtype=torch.bool).tril(T_k - T_q).
             Together with attn_mask: a key must pass both.
         scale: factor on the scores, any finite number; None means 1/√head_dim.
-        need_weights: also return the weights. This builds the (..., T_q, T_k) matrix, which the
-            fused kernel, used otherwise, never stores.
+        need_weights: also return the weights, (..., T_q, T_k), at the cost of storing them: three
+            matrices of this size, or two without a mask and dropout.
 
     Returns:
         The context vectors, (..., T_q, value_dim). With need_weights, a pair: these, and the
@@ -47,97 +55,125 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
-    _check_tensors(query, key, value)
-    _check_options(query, key, attn_mask, dropout_p, scale)
+    _check(query, key, value, dropout_p, scale)
+    scale = query.size(-1) ** -0.5 if scale is None else scale
     T_q, T_k = query.size(-2), key.size(-2)
     if attn_mask is not None:
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        _check_mask(attn_mask, (*batch, T_q, T_k))
         attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
         if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
             attn_mask = attn_mask.to(query.dtype)
-        if is_causal:  # only some fused kernels take both, so the two become one mask
+        if is_causal:
+            if query.is_cpu and not need_weights and not torch.compiler.is_compiling():
+                with suppress(RuntimeError):  # the kernel for CPUs takes both, though unpromised
+                    return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale)
             future = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).triu(1)
             hidden = False if attn_mask.dtype == torch.bool else float("-inf")
             attn_mask, is_causal = attn_mask.masked_fill(future, hidden), False
     if not need_weights:
-        if scale is not None and scale <= 0:  # the fused kernels hide the future before they scale
-            query, scale = query * scale, 1.0
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-        )
+        return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale)
 
-    scale = query.size(-1) ** -0.5 if scale is None else scale
     scores = (query * scale) @ key.mT  # (..., T_q, T_k)
+    no_key = None  # (..., T_q, 1), True where the mask leaves a query no key
     if is_causal:
-        attn_mask = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, float("-inf"))
+        future = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).triu(1)
+        scores.masked_fill_(future, float("-inf"))
+    elif attn_mask is not None and attn_mask.dtype == torch.bool:
+        no_key = ~attn_mask.any(dim=-1, keepdim=True)
+        scores.masked_fill_(~(attn_mask | no_key), float("-inf"))
     elif attn_mask is not None:
-        scores = scores + attn_mask
-    # A row of -inf alone has no softmax (0/0): compute it on zeros, then set its weights to 0.
-    no_key = scores.isneginf().all(dim=-1, keepdim=True)  # (..., T_q, 1)
-    weights = scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)
+        no_key = attn_mask.isneginf().all(dim=-1, keepdim=True)
+        scores += attn_mask.masked_fill(no_key, 0.0)
+    weights = scores.softmax(dim=-1)
+    if no_key is not None:  # a row of -inf alone has no softmax: it saw every key, and now none
+        weights = weights.masked_fill(no_key, 0.0)
     weights = F.dropout(weights, dropout_p)
     return weights @ value, weights
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise ValueError unless the three are floating point and their sizes fit together."""
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """Call PyTorch's operator as its fused kernels want it: four dimensions, all of one width."""
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    shape = (*leading, query.size(-2), value.size(-1))
+    width = max(query.size(-1), value.size(-1))
+    if scale <= 0:  # they hide the future before they scale
+        query, scale = query * scale, 1.0
+    parts = []
+    for part in (query, key, value):
+        if part.size(-1) < width:
+            part = F.pad(part, (0, width - part.size(-1)))
+        parts.append(_fold(part.expand(*leading, *part.shape[-2:]), leading))
+    if attn_mask is not None:
+        attn_mask = _fold(attn_mask, leading)
+    context = F.scaled_dot_product_attention(*parts, attn_mask, dropout_p, is_causal, scale=scale)
+    return context[..., : shape[-1]].reshape(shape)
+
+
+def _fold(x: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Give four dimensions to x, which broadcasts to (*leading, rows, columns)."""
+    x = x[(None,) * (len(leading) + 2 - x.dim())]
+    if len(leading) > 2 and x.shape[:-3].numel() != 1:  # all but the last become one dimension
+        x = x.expand(*leading[:-1], *x.shape[-3:])
+    return x[(None,) * (2 - len(leading))].flatten(0, -4)
+
+
+def _check(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float | None
+) -> None:
+    """Raise ValueError unless the three fit together, and dropout and scale can be applied."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} must be a tensor, got {tensor!r}")
-        if not tensor.is_floating_point() or tensor.dtype != query.dtype:
+        if not isinstance(tensor, Tensor) or tensor.dim() < 2 or tensor.size(-1) == 0:
+            came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
+            raise ValueError(
+                f"{name} must be a tensor, (..., tokens, dim) with dim ≥ 1, got {came}"
+            )
+        alike = tensor.dtype == query.dtype or torch.is_autocast_enabled(query.device.type)
+        if not tensor.is_floating_point() or not alike:
             raise ValueError(
                 f"{name} must be floating point, all three alike: "
                 f"got {tensor.dtype} beside a query of {query.dtype}"
             )
-        if tensor.dim() < 2 or tensor.size(-1) == 0:
-            raise ValueError(
-                f"{name} must have shape (..., tokens, dim) with dim ≥ 1, got {tuple(tensor.shape)}"
-            )
     if key.size(-1) != query.size(-1):
-        raise ValueError(
-            f"key must be as wide as query, {query.size(-1)}: got shape {tuple(key.shape)}"
-        )
+        width, came = query.size(-1), tuple(key.shape)
+        raise ValueError(f"key must be as wide as query, {width}: got shape {came}")
     if value.size(-2) != key.size(-2):
-        raise ValueError(
-            f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
-        )
+        tokens, came = key.size(-2), tuple(value.shape)
+        raise ValueError(f"value must hold one token per key, {tokens}: got shape {came}")
+    leading = query.shape[:-2]
     for name, tensor in (("key", key), ("value", value)):
         try:
-            torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], tensor.shape[:-2])
+            leading = torch.broadcast_shapes(leading, tensor.shape[:-2])
         except RuntimeError:
+            wanted, came = tuple(leading), tuple(tensor.shape)
             raise ValueError(
-                f"{name} must have leading dimensions that broadcast with those of query, "
-                f"{tuple(query.shape)}: got shape {tuple(tensor.shape)}"
+                f"{name} must have leading dimensions that broadcast with {wanted}: got shape {came}"
             ) from None
-
-
-def _check_options(
-    query: Tensor, key: Tensor, attn_mask: Tensor | None, dropout_p: float, scale: float | None
-) -> None:
-    """Raise ValueError unless mask, dropout and scale can be applied to these scores."""
-    if attn_mask is not None:
-        if not isinstance(attn_mask, Tensor):
-            raise ValueError(f"attn_mask must be a tensor or None, got {attn_mask!r}")
-        if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
-            raise ValueError(
-                f"attn_mask must be boolean (True keeps) or floating point (added to the scores), "
-                f"got {attn_mask.dtype}"
-            )
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        wanted = (*batch, query.size(-2), key.size(-2))
-        fits = attn_mask.dim() <= len(wanted) and all(
-            size in (1, want)
-            for size, want in zip(attn_mask.shape[::-1], wanted[::-1], strict=False)
-        )
-        if not fits:
-            raise ValueError(
-                f"attn_mask must broadcast to the scores, {wanted}: "
-                f"got shape {tuple(attn_mask.shape)}"
-            )
     if not isinstance(dropout_p, int | float) or not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must be in [0, 1), got {dropout_p!r}")
-    if scale is not None and not (
-        isinstance(scale, int | float | torch.SymFloat) and abs(scale) < float("inf")
-    ):
+    number = isinstance(scale, int | float | torch.SymFloat)
+    if scale is not None and not (number and abs(scale) < float("inf")):
         raise ValueError(f"scale must be None or a finite number, got {scale!r}")
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise ValueError(
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
+        )
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
+        raise ValueError(
+            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
+        )

@@ -1,6 +1,6 @@
 """Self-attention: one head, in which every token sees every token.
 
-Needs PyTorch 2.5 or newer and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Source: Vaswani et al. (2017), "Attention Is All You Need", sections 3.2.1 and 3.2.3.
 """
 
@@ -16,8 +16,13 @@ class SelfAttention(nn.Module):
     softmax(q_i · k_j / √head_dim). Without a mask the module has no notion of order: permute
     the tokens, and the context vectors are permuted in the same way.
 
+    Any leading dimensions reach PyTorch's fused kernel, which never stores the T · T scores. On a
+    CPU it has none for a mask that gets a gradient: that makes 12 bytes for each score in float32,
+    3 GiB at 16,384 tokens.
+
     The projections are only ever called, so whatever maps the same widths may take their place: an
     adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.
+    They start as nn.Linear does: weights and biases uniform in ±1/√(width of the input).
 
     Args:
         embed_dim: width of the input.
@@ -41,6 +46,10 @@ class SelfAttention(nn.Module):
         self.W_key = nn.Linear(embed_dim, head_dim, bias=bias)
         self.W_value = nn.Linear(embed_dim, head_dim, bias=bias)
 
+    def extra_repr(self) -> str:
+        """What print(module) says of its sizes."""
+        return f"embed_dim={self.embed_dim}, head_dim={self.head_dim}"
+
     def forward(
         self, x: Tensor, *, attn_mask: Tensor | None = None, need_weights: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
@@ -51,56 +60,61 @@ class SelfAttention(nn.Module):
             attn_mask: broadcastable to (..., T, T). Boolean: True keeps, False hides. Floating
                 point: added to the scaled scores, so -inf hides. To hide padding, with keep of
                 shape (batch, T), pass keep[:, None, :].
-            need_weights: also return the weights, (..., T, T), at the cost of storing them.
+            need_weights: also return the weights, (..., T, T), at the cost of storing them: three
+                matrices of this size, or two without a mask.
 
         A token that may see no token at all gets weights 0, context 0 and gradient 0.
         """
-        self._check(x, attn_mask)
+        if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != self.embed_dim:
+            came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
+            raise ValueError(f"x must have shape (..., tokens, {self.embed_dim}), got {came}")
         query = self.W_query(x)  # (..., T, head_dim)
         key = self.W_key(x)  # (..., T, head_dim)
         value = self.W_value(x)  # (..., T, head_dim)
         if attn_mask is not None:
+            _check_mask(attn_mask, (*x.shape[:-1], x.size(-2)))
             attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
             if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
                 attn_mask = attn_mask.to(query.dtype)
         if not need_weights:
-            # The fused kernels want a head dimension: (batch, 1, T, head_dim).
-            query, key, value = query.unsqueeze(-3), key.unsqueeze(-3), value.unsqueeze(-3)
-            if attn_mask is not None and attn_mask.dim() > 2:
-                attn_mask = attn_mask.unsqueeze(-3)
-            return F.scaled_dot_product_attention(query, key, value, attn_mask).squeeze(-3)
+            leading, shape = x.shape[:-2], value.shape
+            query, key, value = (_fold(part, leading) for part in (query, key, value))
+            if attn_mask is not None:
+                attn_mask = _fold(attn_mask, leading)
+            return F.scaled_dot_product_attention(query, key, value, attn_mask).reshape(shape)
 
         scores = (query * self.head_dim**-0.5) @ key.mT  # (..., T, T)
+        no_key = None  # (..., T, 1), True where the mask leaves a token no token
         if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
+            no_key = ~attn_mask.any(dim=-1, keepdim=True)
+            scores.masked_fill_(~(attn_mask | no_key), float("-inf"))
         elif attn_mask is not None:
-            scores = scores + attn_mask
-        # A row of -inf alone has no softmax (0/0): compute it on zeros, then set its weights to 0.
-        no_key = scores.isneginf().all(dim=-1, keepdim=True)  # (..., T, 1)
-        weights = scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)
+            no_key = attn_mask.isneginf().all(dim=-1, keepdim=True)
+            scores += attn_mask.masked_fill(no_key, 0.0)
+        weights = scores.softmax(dim=-1)
+        if no_key is not None:  # a row of -inf alone has no softmax: it saw all, and now none
+            weights = weights.masked_fill(no_key, 0.0)
         return weights @ value, weights
 
-    def _check(self, x: Tensor, attn_mask: Tensor | None) -> None:
-        """Raise ValueError unless x and attn_mask fit this module."""
-        if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != self.embed_dim:
-            came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
-            raise ValueError(f"x must have shape (..., tokens, {self.embed_dim}), got {came}")
-        if attn_mask is None:
-            return
-        if not isinstance(attn_mask, Tensor):
-            raise ValueError(f"attn_mask must be a tensor or None, got {attn_mask!r}")
-        if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
-            raise ValueError(
-                f"attn_mask must be boolean (True keeps) or floating point (added to the scores), "
-                f"got {attn_mask.dtype}"
-            )
-        scores_shape = (*x.shape[:-1], x.size(-2))
-        fits = attn_mask.dim() <= len(scores_shape) and all(
-            size in (1, want)
-            for size, want in zip(attn_mask.shape[::-1], scores_shape[::-1], strict=False)
+
+def _fold(x: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Give four dimensions to x, which broadcasts to (*leading, rows, columns)."""
+    x = x[(None,) * (len(leading) + 2 - x.dim())]
+    if len(leading) > 2 and x.shape[:-3].numel() != 1:  # all but the last become one dimension
+        x = x.expand(*leading[:-1], *x.shape[-3:])
+    return x[(None,) * (2 - len(leading))].flatten(0, -4)
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise ValueError(
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
-        if not fits:
-            raise ValueError(
-                f"attn_mask must broadcast to the scores, {scores_shape}: "
-                f"got shape {tuple(attn_mask.shape)}"
-            )
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
+        raise ValueError(
+            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
+        )
