@@ -1,7 +1,8 @@
 """The backward pass of attention, softmax(QKᵀ·scale)V, written out by hand.
 
-Needs PyTorch 2.0 or newer and nothing else. For use in a model, F.scaled_dot_product_attention is
-faster; this file is for reading, for testing other kernels against, and for changing.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else. For use in a model,
+F.scaled_dot_product_attention is faster; this file is for reading, for testing other kernels
+against, and for changing.
 Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1, for the forward pass;
 Dao et al. (2022), "FlashAttention", appendix B.2, for the backward pass that recomputes the
 weights and takes the row sums of softmax's derivative from the context vectors.
@@ -21,14 +22,17 @@ def attention(
 ) -> Tensor:
     """Average the values by softmax(QKᵀ·scale), with a gradient that no autograd rule supplies.
 
-    Between the passes it keeps its inputs and its result, never the (T_q, T_k) weights.
+    Between the passes it keeps its inputs and its result, never the (T_q, T_k) weights. While a
+    pass runs it makes up to four matrices of their size: 4 GiB in float32 for a head at 16,384
+    tokens. It works under autocast, torch.func.vmap and torch.compile.
 
     Args:
         query: (..., T_q, head_dim), floating point. Leading dimensions broadcast.
-        key: (..., T_k, head_dim), same dtype.
+        key: (..., T_k, head_dim), same dtype; under autocast the three may differ, as for
+            F.scaled_dot_product_attention, and are cast to autocast's dtype.
         value: (..., T_k, value_dim), same dtype.
         attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
-            Floating point, same dtype: added to the scaled scores, and given its gradient.
+            Floating point: added to the scaled scores, and given its gradient.
         scale: factor on the scores, any finite number; None means 1/√head_dim.
 
     Returns:
@@ -41,7 +45,16 @@ def attention(
     _check(query, key, value, attn_mask, scale)
     if scale is None:
         scale = query.size(-1) ** -0.5
-    return Attention.apply(query, key, value, attn_mask, scale)
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # cast once, here, so that both passes agree
+        dtype = torch.get_autocast_dtype(device)
+        query, key, value = (
+            part if part.dtype == torch.float64 else part.to(dtype) for part in (query, key, value)
+        )
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        attn_mask = attn_mask.to(query.dtype)
+    with torch.autocast(device, enabled=False):
+        return Attention.apply(query, key, value, attn_mask, scale)
 
 
 # --8<-- [start:weights]
@@ -61,6 +74,8 @@ def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor | None, scal
 # --8<-- [start:backward]
 class Attention(torch.autograd.Function):
     """Attention as one operation of autograd; call it through `attention`."""
+
+    generate_vmap_rule = True  # torch.func.vmap goes through both passes
 
     @staticmethod
     def forward(
@@ -102,46 +117,53 @@ class Attention(torch.autograd.Function):
 def _check(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None
 ) -> None:
-    """Raise ValueError unless the tensors are floating point and all the arguments fit together."""
+    """Raise ValueError unless all the arguments fit together."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} must be a tensor, got {tensor!r}")
-        if not tensor.is_floating_point() or tensor.dtype != query.dtype:
+        if not isinstance(tensor, Tensor) or tensor.dim() < 2 or tensor.size(-1) == 0:
+            came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
+            raise ValueError(
+                f"{name} must be a tensor, (..., tokens, dim) with dim ≥ 1, got {came}"
+            )
+        alike = tensor.dtype == query.dtype or torch.is_autocast_enabled(query.device.type)
+        if not tensor.is_floating_point() or not alike:
             raise ValueError(
                 f"{name} must be floating point, all three alike: "
                 f"got {tensor.dtype} beside a query of {query.dtype}"
             )
-        if tensor.dim() < 2 or tensor.size(-1) == 0:
-            raise ValueError(
-                f"{name} must have shape (..., tokens, dim) with dim ≥ 1, got {tuple(tensor.shape)}"
-            )
-    if key.size(-1) != query.size(-1):
-        raise ValueError(
-            f"key must be as wide as query, {query.size(-1)}: got shape {tuple(key.shape)}"
-        )
-    if value.size(-2) != key.size(-2):
-        raise ValueError(
-            f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
-        )
-    if scale is not None and not (
-        isinstance(scale, int | float | torch.SymFloat) and abs(scale) < float("inf")
+    for name, tensor, dim, size in (
+        ("key", key, -1, query.size(-1)),  # as wide as query
+        ("value", value, -2, key.size(-2)),  # one token per key
     ):
+        if tensor.size(dim) != size:
+            came = tuple(tensor.shape)
+            raise ValueError(f"{name} must be of size {size} in dimension {dim}: got shape {came}")
+    leading = query.shape[:-2]
+    for name, tensor in (("key", key), ("value", value)):
+        try:
+            leading = torch.broadcast_shapes(leading, tensor.shape[:-2])
+        except RuntimeError:
+            wanted, came = tuple(leading), tuple(tensor.shape)
+            raise ValueError(
+                f"{name} must broadcast in its leading dimensions with {wanted}: got shape {came}"
+            ) from None
+    number = isinstance(scale, int | float | torch.SymFloat)
+    if scale is not None and not (number and abs(scale) < float("inf")):
         raise ValueError(f"scale must be None or a finite number, got {scale!r}")
-    if attn_mask is None:
-        return
-    if not isinstance(attn_mask, Tensor):
-        raise ValueError(f"attn_mask must be a tensor or None, got {attn_mask!r}")
-    if attn_mask.dtype not in (torch.bool, query.dtype):
+    if attn_mask is not None:
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        _check_mask(attn_mask, (*batch, query.size(-2), key.size(-2)))
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
         raise ValueError(
-            f"attn_mask must be boolean (True keeps) or {query.dtype} (added to the scores), "
-            f"got {attn_mask.dtype}"
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
-    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    wanted = (*leading, query.size(-2), key.size(-2))
-    fits = attn_mask.dim() <= len(wanted) and all(
-        size in (1, want) for size, want in zip(attn_mask.shape[::-1], wanted[::-1], strict=False)
-    )
-    if not fits:
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
         raise ValueError(
-            f"attn_mask must broadcast to the scores, {wanted}: got shape {tuple(attn_mask.shape)}"
+            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
         )

@@ -1,6 +1,6 @@
 """Positions, learned or sinusoidal: added to the tokens, they let attention tell order.
 
-Needs PyTorch and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.5 (sinusoidal);
 Gehring et al. (2017), "Convolutional Sequence to Sequence Learning", section 3.1 (learned).
 """
@@ -29,11 +29,10 @@ def sinusoidal_positions(
     for name, size, least in (
         ("tokens", tokens, 0),
         ("first", first, 0),
-        ("embed_dim", embed_dim, 1),
+        ("embed_dim", embed_dim, 2),
     ):
         if not isinstance(size, int) or size < least:
-            wanted = "a positive integer" if least else "an integer of 0 or more"
-            raise ValueError(f"{name} must be {wanted}, got {size!r}")
+            raise ValueError(f"{name} must be an integer of at least {least}, got {size!r}")
     if embed_dim % 2:
         raise ValueError(f"embed_dim must be even, a sine and a cosine to a pair: got {embed_dim}")
     if not isinstance(base, int | float) or not 1.0 < base < float("inf"):
@@ -75,7 +74,7 @@ class LearnedPositions(nn.Module):
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
             raise ValueError(f"x must have shape (..., tokens, {embed_dim}), got {came}")
         if not isinstance(first, int) or first < 0:
-            raise ValueError(f"first must be an integer of 0 or more, got {first!r}")
+            raise ValueError(f"first must be an integer of at least 0, got {first!r}")
         if first + x.size(-2) > max_tokens:
             raise ValueError(
                 f"x must end before position {max_tokens}, the length of the table: "

@@ -142,12 +142,13 @@ def _check(
                 f"{name} must be floating point, all three alike: "
                 f"got {tensor.dtype} beside a query of {query.dtype}"
             )
-    if key.size(-1) != query.size(-1):
-        width, came = query.size(-1), tuple(key.shape)
-        raise ValueError(f"key must be as wide as query, {width}: got shape {came}")
-    if value.size(-2) != key.size(-2):
-        tokens, came = key.size(-2), tuple(value.shape)
-        raise ValueError(f"value must hold one token per key, {tokens}: got shape {came}")
+    for name, tensor, dim, size in (
+        ("key", key, -1, query.size(-1)),  # as wide as query
+        ("value", value, -2, key.size(-2)),  # one token per key
+    ):
+        if tensor.size(dim) != size:
+            came = tuple(tensor.shape)
+            raise ValueError(f"{name} must be of size {size} in dimension {dim}: got shape {came}")
     leading = query.shape[:-2]
     for name, tensor in (("key", key), ("value", value)):
         try:
@@ -155,7 +156,7 @@ def _check(
         except RuntimeError:
             wanted, came = tuple(leading), tuple(tensor.shape)
             raise ValueError(
-                f"{name} must have leading dimensions that broadcast with {wanted}: got shape {came}"
+                f"{name} must broadcast in its leading dimensions with {wanted}: got shape {came}"
             ) from None
     if not isinstance(dropout_p, int | float) or not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must be in [0, 1), got {dropout_p!r}")

@@ -58,11 +58,11 @@ learned = LearnedPositions(6, 4)
 @pytest.mark.parametrize(
     ("call", "argument", "came", "wanted"),
     [
-        (lambda: sinusoidal_positions(-1, 4), "tokens", "-1", "0 or more"),
+        (lambda: sinusoidal_positions(-1, 4), "tokens", "-1", "at least 0"),
         (lambda: sinusoidal_positions(2.0, 4), "tokens", "2.0", "integer"),
-        (lambda: sinusoidal_positions(2, 0), "embed_dim", "0", "positive integer"),
+        (lambda: sinusoidal_positions(2, 0), "embed_dim", "0", "at least 2"),
         (lambda: sinusoidal_positions(2, 5), "embed_dim", "5", "even"),
-        (lambda: sinusoidal_positions(2, 4, first=-1), "first", "-1", "0 or more"),
+        (lambda: sinusoidal_positions(2, 4, first=-1), "first", "-1", "at least 0"),
         (lambda: sinusoidal_positions(2, 4, base=1.0), "base", "1.0", "above 1"),
         (lambda: sinusoidal_positions(2, 4, base=math.nan), "base", "nan", "finite"),
         (lambda: sinusoidal_positions(2, 4, base="e"), "base", "'e'", "number"),
@@ -70,7 +70,7 @@ learned = LearnedPositions(6, 4)
         (lambda: LearnedPositions(6, 4.0), "embed_dim", "4.0", "positive integer"),
         (lambda: learned(torch.zeros(3, 5)), "x", "(3, 5)", "(..., tokens, 4)"),
         (lambda: learned([1.0]), "x", "[1.0]", "(..., tokens, 4)"),
-        (lambda: learned(torch.zeros(2, 4), first=-1), "first", "-1", "0 or more"),
+        (lambda: learned(torch.zeros(2, 4), first=-1), "first", "-1", "at least 0"),
         (lambda: learned(torch.zeros(7, 4)), "x", "7 tokens from position 0", "position 6"),
         (
             lambda: learned(torch.zeros(2, 4), first=5),
