@@ -56,8 +56,8 @@ def scaled_dot_product_attention(
         ValueError: naming the argument, what came and what was wanted.
     """
     _check(query, key, value, dropout_p, scale)
-    scale = query.size(-1) ** -0.5 if scale is None else scale
     T_q, T_k = query.size(-2), key.size(-2)
+    scale = query.size(-1) ** -0.5 if scale is None else scale
     if attn_mask is not None:
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         _check_mask(attn_mask, (*batch, T_q, T_k))

@@ -42,23 +42,35 @@ class Wrong:
 
 SCALED = "(query * self.head_dim**-0.5)"
 SCORES = f"{SCALED} @ key.mT"
-ROW = "weights = scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)"
-CAUSAL_ROW = 'weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)'
+ROW = "weights = scores.softmax(dim=-1)"
+CAUSAL_ROW = 'weights = scores.masked_fill_(~keep, float("-inf")).softmax(dim=-1)'
 KEEP = "torch.ones(T, T, dtype=torch.bool, device=x.device).tril()"
-EXPLICIT_CAUSAL = "torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()"
+FUTURE = "future = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).triu(1)\n"
+ALONE = FUTURE + "        scores"  # is_causal without a mask
+BESIDE = FUTURE + "            "  # is_causal beside a mask: in the function, and in the layer
+IN_LAYER = FUTURE + "                "
+SUMS = "x.cumsum(dim=-2, dtype=dtype)"
 CONTEXT = "return weights @ value, weights"
-HIDE = 'scores.masked_fill(~attn_mask, float("-inf"))'
+UNDONE = (
+    "    weights = weights.masked_fill(no_key, 0.0)"  # what follows it stands 4 or 8 further in
+)
 FUSED_SELF = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
+FUSED_CROSS = "F.scaled_dot_product_attention(*parts, attn_mask, scale"
+GROUPED = "part.repeat_interleave(group, dim=-3)"
 SPLIT = "x.unflatten(-1, (-1, width)).transpose(-3, -2)"
-FUSED_MULTI = "query, key, value, attn_mask, dropout, is_causal"
+FUSED_MULTI = "            dropout,\n            is_causal,\n            scale"
 
 WRONG = {
     "foundations/averaging.md": [
-        Wrong("the mean leaves the present out", AVERAGE, ".tril()", ".tril(-1)"),
-        Wrong("the mean reads one token ahead", AVERAGE, ".tril()", ".tril(1)"),
-        Wrong("the mean is of the future", AVERAGE, ".tril()", ".triu(1)"),
-        Wrong("the mean is a sum", AVERAGE, ".softmax(dim=-1)", ".exp()"),
-        Wrong("the mean is taken over columns", AVERAGE, ".softmax(dim=-1)", ".softmax(dim=-2)"),
+        Wrong("the mean leaves the present out", AVERAGE, SUMS, f"{SUMS} - x"),
+        Wrong("the mean reads one token ahead", AVERAGE, SUMS, f"{SUMS} + x.roll(-1, -2)"),
+        Wrong("the mean is of the future", AVERAGE, SUMS, f"x.flip(-2){SUMS[1:]}.flip(-2)"),
+        Wrong("the mean is a sum", AVERAGE, "sums / counts[:, None]", "sums"),
+        Wrong("the mean is of channels", AVERAGE, "x.cumsum(dim=-2", "x.cumsum(dim=-1"),
+        Wrong("the mean divides by T", AVERAGE, "counts[:, None]", "counts[-1]"),
+        Wrong(
+            "the mean counts from 0", AVERAGE, "arange(1, x.size(-2) + 1", "arange(0, x.size(-2)"
+        ),
         Wrong("adds the past up, never divides", CAUSAL, ".softmax(dim=-1)", ".exp()"),
         Wrong("divides by T, not by the tokens seen", CAUSAL, ".softmax(dim=-1)", ".exp().div(T)"),
         Wrong("leaves the present out", CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
@@ -129,14 +141,26 @@ WRONG = {
         Wrong(
             "scaled by the embedding dimension, in heads",
             MULTI,
-            "self.head_dim**-0.5",
-            "self.embed_dim**-0.5",
+            SCORES,
+            SCORES.replace("head_dim", "embed_dim"),
         ),
         Wrong("scaled after softmax", SELF, CONTEXT, "return weights * 0.5 @ value, weights * 0.5"),
         Wrong("scaled by the number of keys", FUNCTION, "query.size(-1) ** -0.5", "T_k**-0.5"),
         Wrong("no scale in the fused kernel", SELF, FUSED_SELF, FUSED_SELF[:-1] + ", scale=1.0)"),
         Wrong(
             "scale= ignored by the fused kernel", FUNCTION, "is_causal, scale=scale", "is_causal"
+        ),
+        Wrong(
+            "zeros beside the queries change the scale",
+            CROSS,
+            FUSED_CROSS + "=self.head_dim**-0.5",
+            FUSED_CROSS + "=None",
+        ),
+        Wrong(
+            "zeros beside the queries change the scale, in heads",
+            MULTI,
+            FUSED_MULTI + "=self.head_dim**-0.5",
+            FUSED_MULTI + "=None",
         ),
         Wrong(
             "a scale of 0 hides the future before it scales", FUNCTION, "scale <= 0", "scale < 0"
@@ -159,7 +183,7 @@ WRONG = {
         Wrong("the fused kernel forgets is_causal", CAUSAL, "is_causal=True", "is_causal=False"),
     ],
     "correctness/masks.md": [
-        Wrong("inverted polarity of the argument", FUNCTION, "~attn_mask", "attn_mask"),
+        Wrong("inverted polarity of the argument", FUNCTION, "~(attn_mask |", "(attn_mask |"),
         Wrong(
             "inverted in the fused kernel",
             SELF,
@@ -169,36 +193,60 @@ WRONG = {
                 "attn_mask if attn_mask is None or attn_mask.dtype != torch.bool else ~attn_mask",
             ),
         ),
-        Wrong(
-            "an additive mask is multiplied", FUNCTION, "scores + attn_mask", "scores * attn_mask"
-        ),
+        Wrong("an additive mask is multiplied", FUNCTION, "scores += attn", "scores *= attn"),
         Wrong(
             "added before scaling",
             MULTI,
-            "scores = scores + attn_mask",
-            "scores = scores + attn_mask * self.head_dim**-0.5",
+            "scores += attn_mask.masked_fill(no_key, 0.0)",
+            "scores += attn_mask.masked_fill(no_key, 0.0) * self.head_dim**-0.5",
         ),
         Wrong(
             "the triangle in the other corner",
             FUNCTION,
-            EXPLICIT_CAUSAL,
-            EXPLICIT_CAUSAL.replace("tril()", "tril(T_k - T_q)"),
+            ALONE,
+            ALONE.replace("triu(1)", "triu(T_k - T_q + 1)"),
         ),
-        Wrong("is_causal ignored beside a mask", FUNCTION, ".triu(1)", ".triu(T_k)"),
-        Wrong("is_causal and a mask: off by one", MULTI, ".triu(1)", ".triu(2)"),
-        Wrong("is_causal and a mask: hides the present", MULTI, ".triu(1)", ".triu(0)"),
-        Wrong("an empty row is NaN", FUNCTION, ROW, "weights = scores.softmax(dim=-1)"),
+        Wrong("is_causal ignored beside a mask", FUNCTION, BESIDE, BESIDE.replace("1", "T_k")),
+        Wrong("is_causal and a mask: off by one", MULTI, IN_LAYER, IN_LAYER.replace("1", "2")),
         Wrong(
-            "an empty row is uniform",
-            CROSS,
-            ".softmax(dim=-1).masked_fill(no_key, 0.0)",
-            ".softmax(dim=-1)",
+            "is_causal and a mask: hides the present", MULTI, IN_LAYER, IN_LAYER.replace("1", "0")
         ),
+        Wrong(
+            "is_causal forgotten beside a mask in the fused kernel",
+            MULTI,
+            "return self._fused(query, key, value, attn_mask, dropout, is_causal)\n                f",
+            "return self._fused(query, key, value, attn_mask, dropout, False)\n                f",
+        ),
+        Wrong(
+            "an empty row is NaN",
+            FUNCTION,
+            "no_key = ~attn_mask.any",
+            "no_key = False & ~attn_mask.any",
+        ),
+        Wrong(
+            "an empty row of an additive mask is NaN",
+            SELF,
+            "attn_mask.masked_fill(no_key, 0.0)\n",
+            "attn_mask\n",
+        ),
+        Wrong("an empty row is uniform", CROSS, UNDONE, "    pass"),
         Wrong(
             "a row with one hidden key counts as empty",
             CROSS,
             "isneginf().all(",
             "isneginf().any(",
+        ),
+        Wrong(
+            "the mask of another sample in the fused kernel",
+            MULTI,
+            "_fold(attn_mask, leading)",
+            "_fold(attn_mask, leading).flip(0)",
+        ),
+        Wrong(
+            "sequences with two leading dimensions exchanged",
+            SELF,
+            "key, value = (_fold(part, leading) for part in (query, key, value))",
+            "key, value = (_fold(part, leading).flip(1) for part in (query, key, value))",
         ),
     ],
     "correctness/dropout.md": [
@@ -245,7 +293,7 @@ WRONG = {
             "the fused kernel drops nothing",
             MULTI,
             FUSED_MULTI,
-            "query, key, value, attn_mask, 0.0, is_causal",
+            FUSED_MULTI.replace("dropout", "0.0"),
         ),
         Wrong(
             "returns the weights from before",
@@ -324,6 +372,18 @@ WRONG = {
             "attn_mask: Tensor | None = None,\n        *,\n",
         ),
         Wrong(
+            "the heads of keys dealt to the fused kernel in reverse",
+            MULTI,
+            "parts.append(_fold(part, (*leading[:-1], part.size(-3))))",
+            "parts.append(_fold(part.flip(-3), (*leading[:-1], part.size(-3))))",
+        ),
+        Wrong(
+            "groups of heads dealt out in turn",
+            MULTI,
+            GROUPED,
+            "part.repeat(*(1,) * (part.dim() - 3), group, 1, 1)",
+        ),
+        Wrong(
             "merged without transposing back",
             MULTI,
             "x.transpose(-3, -2).flatten(-2)",
@@ -374,8 +434,8 @@ WRONG = {
         Wrong(
             "the mask is forgotten by the fused kernel",
             CROSS,
-            FUSED_SELF,
-            FUSED_SELF.replace(", attn_mask", ""),
+            FUSED_CROSS,
+            FUSED_CROSS.replace(", attn_mask", ""),
         ),
         Wrong(
             "values taken from the keys' input",
@@ -386,8 +446,8 @@ WRONG = {
         Wrong(
             "scaled by the width of the values",
             CROSS,
-            "self.head_dim**-0.5",
-            "self.value_dim**-0.5",
+            SCORES,
+            SCORES.replace("head_dim", "value_dim"),
         ),
         Wrong(
             "reaches into the weight of a projection",
@@ -402,7 +462,7 @@ WRONG = {
             "attn_mask: Tensor | None = None,\n        *,\n",
         ),
         Wrong(
-            "scaled by the width of the source", CROSS, "self.head_dim**-0.5", "self.kv_dim**-0.5"
+            "scaled by the width of the source", CROSS, SCORES, SCORES.replace("head_dim", "kv_dim")
         ),
     ],
     "correctness/backward.md": [
@@ -444,8 +504,8 @@ WRONG = {
         Wrong(
             "the gradient of an empty row is NaN",
             SELF,
-            ROW,
-            "weights = torch.where(no_key, 0.0, (scores - scores.amax(-1, keepdim=True)).softmax(-1))",
+            'scores.masked_fill_(~(attn_mask | no_key), float("-inf"))',
+            'scores += torch.zeros_like(scores).masked_fill_(~attn_mask, float("-inf"))',
         ),
     ],
 }
@@ -462,6 +522,10 @@ CASES = [
     # For is_causal and values as wide as keys, (batch, num_heads, …) gets the fused kernel.
     replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=0.0, seed=6),
     replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=-0.5, seed=7),
+    # Heads of keys and values that are shared, heads wider than the tokens, another width to end in.
+    replace(
+        SIZES, num_heads=4, num_kv_heads=2, value_dim=4, wider=-5, out_dim=7, mask="padding", seed=8
+    ),
 ]
 
 
@@ -505,7 +569,7 @@ def first_fact_broken(implementation: Implementation, snippet: str) -> str | Non
     for name, check in checks(implementation, snippet):
         try:
             check()
-        except AssertionError:
+        except (AssertionError, RuntimeError):  # wrong, or does not run at all
             return name
     return None
 
@@ -537,7 +601,7 @@ BROKEN_BY = {
     "outputs_equal_the_definition": (SELF, "self.head_dim**-0.5", "self.head_dim**-1"),
     "gradients_equal_the_definition": (SELF, "weights @ value", "weights.detach() @ value"),
     "weights_are_shares_of_the_kept_keys": (CAUSAL, 'float("-inf")', "0.0"),
-    "a_query_without_keys_gets_zeros": (FUNCTION, ROW, "weights = scores.softmax(dim=-1)"),
+    "a_query_without_keys_gets_zeros": (FUNCTION, UNDONE, "    pass"),
     "no_sample_can_change_another": (CROSS, "self.W_key(source)", "self.W_key(source.roll(1, 0))"),
     "the_future_cannot_change_the_past": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(1)")),
     "the_past_can_change_the_present": (CAUSAL, KEEP, KEEP.replace("tril()", "tril(-1)")),
@@ -557,7 +621,7 @@ BROKEN_BY = {
     ),
     "each_token_gets_the_position_of_its_place": (POSITIONS, "return x + self", "return self"),
     "equal_to_torch_operator": (FUNCTION, "is_causal, scale=scale", "False, scale=scale"),
-    "equal_to_torch_module": (MULTI, "self.head_dim**-0.5", "self.embed_dim**-0.5"),
+    "equal_to_torch_module": (MULTI, SCORES, SCORES.replace("head_dim", "embed_dim")),
 }
 
 

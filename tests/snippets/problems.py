@@ -81,6 +81,10 @@ class Case:
     causal: bool = False
     scale: float | None = None
     bias: bool = False
+    num_kv_heads: int | None = None
+    wider: int = 0  # than all heads: what embed_dim has, where head_dim is given
+    out_dim: int | None = None
+    qkv_bias: bool | None = None
     logits: float = 1.0  # factor on the size of the scores
     seed: int = 0
 
@@ -314,14 +318,19 @@ def multi_head_problem(implementation: Implementation, case: Case) -> Problem:
     """MultiHeadAttention, from three inputs of two widths."""
     generator = torch.Generator().manual_seed(case.seed)
     torch.manual_seed(case.seed)
-    embed_dim = case.num_heads * case.head_dim
+    embed_dim = case.num_heads * case.head_dim + case.wider
     module = implementation.multi_head_attention.MultiHeadAttention(
         embed_dim,
         case.num_heads,
         kv_dim=case.kv_dim,
+        num_kv_heads=case.num_kv_heads,
+        head_dim=case.head_dim if case.wider else None,
         value_dim=case.num_heads * case.value_dim,
+        out_dim=case.out_dim,
         bias=case.bias,
+        qkv_bias=case.qkv_bias,
     )
+    group = case.num_heads // (case.num_kv_heads or case.num_heads)
     inputs = {
         "query": draw(case, generator, case.T_q, embed_dim),
         "key": draw(case, generator, case.T_k, case.kv_dim),
@@ -337,12 +346,11 @@ def multi_head_problem(implementation: Implementation, case: Case) -> Problem:
         value = linear(leaves, "W_value", leaves["value"])
         contexts, weights = [], []
         for head in range(case.num_heads):  # each head is a slice of the features
-            wide = slice(head * case.head_dim, (head + 1) * case.head_dim)
-            deep = slice(head * case.value_dim, (head + 1) * case.value_dim)
+            shared = head // group  # a head of keys and values serves a group of queries' heads
             context, row = attend(
-                query[..., wide],
-                key[..., wide],
-                value[..., deep],
+                query[..., head * case.head_dim : (head + 1) * case.head_dim],
+                key[..., shared * case.head_dim : (shared + 1) * case.head_dim],
+                value[..., shared * case.value_dim : (shared + 1) * case.value_dim],
                 bias[..., head, :, :],
                 case.head_dim**-0.5,
             )

@@ -33,6 +33,10 @@ cases = st.builds(
     causal=st.booleans(),
     scale=st.sampled_from([None, 0.3, 0.0, -0.5]),
     bias=st.booleans(),
+    num_kv_heads=st.sampled_from([None, 1]),
+    wider=st.sampled_from([0, 2]),
+    out_dim=st.sampled_from([None, 3]),
+    qkv_bias=st.sampled_from([None, True, False]),
     seed=st.integers(0, 99),
 )
 every_snippet = pytest.mark.parametrize("snippet", BUILDERS)
