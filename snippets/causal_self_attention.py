@@ -17,8 +17,8 @@ class CausalSelfAttention(nn.Module):
     is ever empty, and padding after the last token needs no mask.
 
     Any leading dimensions reach PyTorch's fused kernel, which never stores the T · T scores. On a
-    CPU it has none for dropout while training: that makes up to 17 bytes for each score in float32,
-    4.25 GiB at 16,384 tokens.
+    CPU it has none for dropout while training: a forward pass then makes 16 bytes for each score in
+    float32, 4 GiB at 16,384 tokens.
 
     The projections are only ever called, so whatever maps the same widths may take their place: an
     adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.

@@ -32,9 +32,9 @@ class MultiHeadAttention(nn.Module):
 
     Any leading dimensions reach PyTorch's fused kernel, which never stores the T_q · T_k scores.
     On a CPU it has none for dropout while training, nor for a mask that gets a gradient: in float32
-    these make up to 17 bytes for each score, 4.25 GiB a head at 16,384 tokens. A mask beside
-    is_causal becomes one mask, at up to 7 bytes for each of its entries, where the kernel takes
-    only one of them: not on a CPU, unless compiled.
+    a forward pass then makes up to 18 bytes for each score, 4.5 GiB a head at 16,384 tokens. Where
+    the kernel takes no mask beside is_causal, on a GPU or compiled, both become one, at 6 bytes an
+    entry.
 
     The projections are only ever called, so whatever maps the same widths may take their place: an
     adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.

@@ -17,8 +17,8 @@ class SelfAttention(nn.Module):
     the tokens, and the context vectors are permuted in the same way.
 
     Any leading dimensions reach PyTorch's fused kernel, which never stores the T · T scores. On a
-    CPU it has none for a mask that gets a gradient: that makes 12 bytes for each score in float32,
-    3 GiB at 16,384 tokens.
+    CPU it has none for a mask that gets a gradient: a forward pass then makes 8 bytes for each
+    score in float32, 2 GiB at 16,384 tokens.
 
     The projections are only ever called, so whatever maps the same widths may take their place: an
     adapter around one, or an int8 version of it. A dtype that they cannot take is their own error.

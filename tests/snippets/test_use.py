@@ -17,7 +17,13 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.snippets import facts
-from tests.snippets.problems import NAMES, SNIPPETS, Implementation
+from tests.snippets.problems import (
+    BEFORE_ATTENTION,
+    NAMES,
+    SNIPPETS,
+    WITHOUT_WEIGHTS,
+    Implementation,
+)
 
 REAL = Implementation()
 MODULES = NAMES[1:]
@@ -273,6 +279,60 @@ def test_autocast_takes_what_an_earlier_layer_gives(snippet):
     assert_same(came, wanted, torch.bfloat16)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_autocast_takes_three_dtypes_as_the_operator_of_torch_does(need_weights):
+    function = REAL.scaled_dot_product_attention.scaled_dot_product_attention
+    query, key, value = torch.randn(3, 1, 2, 5, 4)
+    mixed = (query, key.bfloat16(), value.half())
+    with torch.autocast("cpu", torch.bfloat16):
+        came = function(*mixed, need_weights=need_weights)
+        wanted = F.scaled_dot_product_attention(*mixed)
+    came = came[0] if need_weights else came
+    assert came.dtype == wanted.dtype == torch.bfloat16
+    assert_same(came, wanted, torch.bfloat16)
+
+
+class WeightOnlyInt8(torch.nn.Module):
+    """A projection stored in int8, a scale for each row, as serving code often does it."""
+
+    def __init__(self, base):
+        super().__init__()
+        scale = base.weight.detach().abs().amax(dim=1, keepdim=True) / 127
+        self.register_buffer("weight", (base.weight.detach() / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.bias = base.bias
+
+    def forward(self, x):
+        """(..., in_features) → (..., out_features), in the dtype of x."""
+        return F.linear(x, self.weight.to(x.dtype) * self.scale.to(x.dtype), self.bias)
+
+
+@every_module
+def test_int8_weights_give_nearly_the_same(snippet):
+    """Its weight says int8, and takes floating point all the same."""
+    module, inputs, options = example(snippet)
+    int8 = copy.deepcopy(module)
+    for name, projection in list(module.named_children()):
+        setattr(int8, name, WeightOnlyInt8(projection))
+    for need_weights in (False, True):
+        came = int8(*inputs, **options, need_weights=need_weights)
+        wanted = module(*inputs, **options, need_weights=need_weights)
+        pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+        for one, other in pairs:
+            facts.assert_equal("int8", one, other, torch.bfloat16)
+
+
+@every_module
+def test_lora_trains_its_own_matrices_alone(snippet):
+    module, inputs, options = example(snippet)
+    module.requires_grad_(False)
+    for name, projection in list(module.named_children()):
+        setattr(module, name, facts.Adapter(projection))
+    module(*inputs, **options).square().sum().backward()
+    moved = {name for name, it in module.named_parameters() if it.grad is not None}
+    assert moved == {name for name, _ in module.named_parameters() if ".base." not in name}
+
+
 @pytest.mark.skipif(
     torch.backends.quantized.engine == "none", reason="torch has no int8 kernels here"
 )
@@ -422,16 +482,138 @@ def test_multi_head_attention_takes_its_keys_from_the_query_and_its_values_from_
     assert not torch.equal(module(x, source), module(x))
 
 
-def test_the_shape_of_every_parameter_is_the_documented_one():
-    module = REAL.multi_head_attention.MultiHeadAttention(8, 2, kv_dim=6, value_dim=10)
-    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    assert shapes == {
-        "W_query.weight": (8, 8),
-        "W_query.bias": (8,),
-        "W_key.weight": (8, 6),
-        "W_key.bias": (8,),
-        "W_value.weight": (10, 6),
-        "W_value.bias": (10,),
-        "out_proj.weight": (8, 10),
-        "out_proj.bias": (8,),
-    }
+LAYERS = {
+    "as PyTorch's": ({"kv_dim": 6, "value_dim": 10}, (8, 6, 8, 10, 8), (True, True)),
+    "fewer heads of keys": ({"num_heads": 4, "num_kv_heads": 2}, (8, 8, 4, 4, 8), (True, True)),
+    "one head of keys": ({"num_heads": 4, "num_kv_heads": 1}, (8, 8, 2, 2, 8), (True, True)),
+    "wider heads": ({"head_dim": 5, "num_kv_heads": 1}, (10, 8, 5, 5, 8), (True, True)),
+    "another output": ({"out_dim": 3}, (8, 8, 8, 8, 3), (True, True)),
+    "bias at the end": ({"qkv_bias": False}, (8, 8, 8, 8, 8), (False, True)),
+    "bias at the start": ({"bias": False, "qkv_bias": True}, (8, 8, 8, 8, 8), (True, False)),
+}
+
+
+@pytest.mark.parametrize(("options", "sizes", "biases"), LAYERS.values(), ids=LAYERS)
+def test_the_shape_of_every_parameter_is_the_documented_one(options, sizes, biases):
+    options = {"embed_dim": 8, "num_heads": 2} | options
+    module = REAL.multi_head_attention.MultiHeadAttention(**options)
+    queries, kv_dim, keys, values, out_dim = sizes
+    joined = module.num_heads // module.num_kv_heads * values  # of all heads of queries
+    wanted = {"W_query": (queries, 8), "W_key": (keys, kv_dim), "W_value": (values, kv_dim)}
+    wanted["out_proj"] = (out_dim, joined)
+    for name, shape in wanted.items():
+        projection = getattr(module, name)
+        assert tuple(projection.weight.shape) == shape, name
+        assert (projection.bias is not None) == biases[name == "out_proj"], name
+    assert module(torch.zeros(2, 3, 8), torch.zeros(2, 3, kv_dim)).shape == (2, 3, out_dim)
+
+
+def test_parameters_are_made_where_and_of_what_is_asked():
+    module = REAL.multi_head_attention.MultiHeadAttention(8, 2, device="meta", dtype=torch.half)
+    for parameter in module.parameters():
+        assert (parameter.device.type, parameter.dtype) == ("meta", torch.half)
+
+
+@every_module
+def test_a_printed_module_says_its_sizes(snippet):
+    module, _, _ = example(snippet)
+    for name, size in vars(module).items():
+        if name.endswith(("_dim", "_heads", "dropout")):
+            assert f"{name}={size}" in module.extra_repr().split(", ")
+
+
+def test_a_layer_starts_as_its_docstring_says():
+    """Ours within ±1/√64 = 0.125, biases too; theirs √1.5 or √3 times as wide, with biases of 0."""
+    torch.manual_seed(0)
+    ours = REAL.multi_head_attention.MultiHeadAttention(64, 2)
+    for name in ("W_query", "W_key", "W_value", "out_proj"):
+        projection = getattr(ours, name)
+        assert 0.99 * 0.125 < projection.weight.abs().max() <= 0.125
+        assert 0.8 * 0.125 < projection.bias.abs().max() <= 0.125
+    for options, times in (({}, 1.5**0.5), ({"kdim": 64, "vdim": 32}, 3**0.5)):
+        theirs = torch.nn.MultiheadAttention(64, 2, **options)
+        weight = theirs.q_proj_weight if options else theirs.in_proj_weight
+        assert 0.99 * 0.125 < weight.abs().max() / times <= 0.125 + 1e-6
+        assert not theirs.in_proj_bias.any()
+        assert not theirs.out_proj.bias.any()
+
+
+def test_weights_stored_before_the_layer_had_more_arguments_still_fit():
+    """The book's GPT was trained and stored with the names and shapes that the layer had then."""
+    stored = torch.load(SNIPPETS.parent / "docs" / "files" / "gpt.pt", weights_only=True)
+    weights = next(part for part in (stored, *stored.values()) if is_state(part))
+    first = {name.split("attention.")[1]: it for name, it in weights.items() if in_first(name)}
+    embed_dim = first["W_query.weight"].size(1)
+    REAL.multi_head_attention.MultiHeadAttention(embed_dim, 4).load_state_dict(first)
+
+
+def is_state(part):
+    """Whether this is a state dict, and not what lies beside one."""
+    return isinstance(part, dict) and any("W_query" in str(name) for name in part)
+
+
+def in_first(name):
+    """Whether a parameter is of the first attention layer."""
+    return "blocks.0.attention." in name
+
+
+def test_what_the_files_repeat_is_the_same_in_each():
+    """A helper that several files need stands in each of them, to the letter."""
+    texts = {}
+    for snippet in NAMES:
+        source = (SNIPPETS / f"{snippet}.py").read_text(encoding="utf-8")
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef) and node.name in ("_fold", "_check_mask"):
+                texts.setdefault(node.name, set()).add(ast.get_source_segment(source, node))
+    assert {name: len(found) for name, found in texts.items()} == {"_fold": 1, "_check_mask": 1}
+
+
+@pytest.mark.parametrize("file", [*NAMES, *WITHOUT_WEIGHTS, *BEFORE_ATTENTION])
+def test_a_file_states_what_it_needs(file):
+    needs = "Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else."
+    assert needs in " ".join(getattr(REAL, file).__doc__.split())
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+@pytest.mark.parametrize("need_weights", [False, True])
+@every_snippet
+def test_an_empty_row_makes_no_nan_on_the_way(snippet, need_weights):
+    run, inputs, options = example(snippet)
+    inputs = [part.clone().requires_grad_() for part in inputs]
+    with torch.autograd.detect_anomaly():
+        output = run(*inputs, **options, need_weights=need_weights)
+        (output[0] if need_weights else output).sum().backward()
+
+
+@every_snippet
+def test_leading_dimensions_of_every_number_give_the_same(snippet):
+    """(2, 3, T, width) is six samples: as a batch of them, one by one, and with a mask for each."""
+    run, inputs, options = example(snippet, batch=6)
+    if "attn_mask" in options:
+        options["attn_mask"] = torch.rand(6, 5, 5) < 0.7
+    heads = snippet == "multi_head_attention"
+
+    def call(*shape):
+        given = dict(options)
+        if "attn_mask" in given:
+            given["attn_mask"] = given["attn_mask"].reshape(*shape, *(1,) * heads, 5, 5)
+        return run(*(part.reshape(*shape, *part.shape[1:]) for part in inputs), **given)
+
+    whole = call(6)
+    for shape in ((2, 3), (2, 1, 3), (1, 6), (6, 1, 1)):
+        assert_same(call(*shape).flatten(0, -3), whole)
+    for i, sample in enumerate(zip(*inputs, strict=True)):
+        given = {k: v[i] if k == "attn_mask" else v for k, v in options.items()}
+        assert_same(run(*sample, **given), whole[i])
+
+
+@compiles
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own
+def test_shared_heads_are_exported_and_compiled_as_they_run():
+    module = REAL.multi_head_attention.MultiHeadAttention(8, 4, num_kv_heads=2, value_dim=4)
+    x, keep = torch.randn(2, 5, 8), torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    options = {"attn_mask": keep, "is_causal": True}
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    assert_same(compiled(x, **options), module(x, **options))
+    exported = torch.export.export(module, (x,), options).run_decompositions()
+    assert_same(exported.module()(x, **options), module(x, **options))
