@@ -9,6 +9,7 @@ Output Embedding to Improve Language Models" (tied weights).
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +35,14 @@ class CausalMultiHeadAttention(nn.Module):
         keep = torch.ones(context_length, context_length, dtype=torch.bool).tril()
         self.register_buffer("mask", keep, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., T, embed_dim) → (..., T, embed_dim)."""
+    def forward(
+        self, x: Tensor, *, positions: Tensor | None = None, attn_mask: Tensor | None = None
+    ) -> Tensor:
+        """(..., T, embed_dim) → (..., T, embed_dim).
+
+        The GPT has added what its positions say. A mask, True keeps, is used instead of the causal
+        one; it broadcasts to (..., num_heads, T, T).
+        """
         T = x.size(-2)
         # Each (..., num_heads, T, head_dim): the channels are cut into heads, then T moves after.
         query, key, value = (
@@ -43,7 +50,8 @@ class CausalMultiHeadAttention(nn.Module):
             for project in (self.W_query, self.W_key, self.W_value)
         )
         dropout = self.dropout if self.training else 0.0
-        context = F.scaled_dot_product_attention(query, key, value, self.mask[:T, :T], dropout)
+        keep = self.mask[:T, :T] if attn_mask is None else attn_mask
+        context = F.scaled_dot_product_attention(query, key, value, keep, dropout)
         return self.out_proj(context.transpose(-3, -2).flatten(-2))
 
 
@@ -53,10 +61,19 @@ class Block(nn.Module):
     Both parts read the residual stream through a norm, and add what they found to the stream.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, context_length: int, dropout: float) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        context_length: int,
+        dropout: float,
+        attention: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(embed_dim)
-        self.attention = CausalMultiHeadAttention(embed_dim, num_heads, context_length, dropout)
+        if attention is None:
+            attention = CausalMultiHeadAttention(embed_dim, num_heads, context_length, dropout)
+        self.attention = attention
         self.mlp_norm = nn.LayerNorm(embed_dim)
         self.mlp = nn.Sequential(
             nn.Linear(embed_dim, 4 * embed_dim),
@@ -65,9 +82,9 @@ class Block(nn.Module):
         )
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., T, embed_dim) → (..., T, embed_dim)."""
-        x = x + self.drop(self.attention(self.attention_norm(x)))
+    def forward(self, x: Tensor, **how) -> Tensor:
+        """(..., T, embed_dim) → (..., T, embed_dim); what stands in `how` is for the attention."""
+        x = x + self.drop(self.attention(self.attention_norm(x), **how))
         return x + self.drop(self.mlp(self.mlp_norm(x)))
 
 
@@ -90,6 +107,10 @@ class GPT(nn.Module):
         tie_weights: whether one table serves as token embedding and as last projection. It saves
             vocab_size · embed_dim parameters: 31 % of the smallest GPT-2, which ties them, and
             next to nothing where the vocabulary is an alphabet. So here it is off unless asked for.
+        attention: makes the attention of one block, called as attention(embed_dim, num_heads), such
+            as the class GroupedQueryAttention. What it makes maps (batch, T, embed_dim) to the
+            same, hides the future by itself, ends in `out_proj`, and takes what forward is given
+            of positions=, attn_mask= and cache=. None: the heads of this file, without a cache.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -105,6 +126,7 @@ class GPT(nn.Module):
         *,
         dropout: float = 0.0,
         tie_weights: bool = False,
+        attention: Callable[[int, int], nn.Module] | None = None,
     ) -> None:
         for name, size in (
             ("vocab_size", vocab_size),
@@ -127,7 +149,14 @@ class GPT(nn.Module):
         self.position = nn.Embedding(context_length, embed_dim)
         self.drop = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(embed_dim, num_heads, context_length, dropout) for _ in range(num_layers)
+            Block(
+                embed_dim,
+                num_heads,
+                context_length,
+                dropout,
+                attention and attention(embed_dim, num_heads),
+            )
+            for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(embed_dim)
         self.logits = nn.Linear(embed_dim, vocab_size, bias=False)
@@ -146,23 +175,41 @@ class GPT(nn.Module):
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        caches: list | None = None,
+    ) -> Tensor:
         """Return the logits of the token after each position, (..., T, vocab_size).
 
         Args:
             tokens: (..., T), integers below vocab_size, with 1 ≤ T ≤ context_length. An integer
                 that is no token is the error of nn.Embedding: IndexError, on a processor.
+            positions: the place of each token, (T,) or (batch, T), integers below context_length;
+                None means counting on from what the caches hold, or from 0.
+            attn_mask: which keys each token sees, True keeps; None means the past and itself.
+            caches: one for each block, for an `attention` that takes one.
         """
         self._check(tokens)
-        if tokens.size(-1) > self.context_length:
+        if caches and isinstance(self.blocks[0].attention, CausalMultiHeadAttention):
+            raise ValueError("caches must be None unless `attention` made heads that take one")
+        past = caches[0].length if caches and positions is None else 0
+        if past + tokens.size(-1) > self.context_length:
             raise ValueError(
                 f"tokens must hold at most context_length={self.context_length} tokens, "
-                f"got {tokens.size(-1)}"
+                f"got {past + tokens.size(-1)}"
             )
-        place = torch.arange(tokens.size(-1), device=tokens.device)
+        place = positions
+        if positions is None:
+            place = torch.arange(past, past + tokens.size(-1), device=tokens.device)
         x = self.drop(self.token(tokens) + self.position(place))  # (..., T, embed_dim)
-        for block in self.blocks:
-            x = block(x)
+        how = {"positions": positions, "attn_mask": attn_mask}
+        for number, block in enumerate(self.blocks):
+            how["cache"] = caches[number] if caches else None
+            x = block(x, **{name: given for name, given in how.items() if given is not None})
         return self.logits(self.norm(x))
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
     python -m tools.train                                  the model of the chapter, into runs/gpt
     python -m tools.train --out runs/cheat --look-ahead 1  the model that cheats
+    python -m tools.train --out runs/llama --model llama   `snippets/llama.py`, with the same budget
     torchrun --nproc-per-node 2 -m tools.train             the same, by two processes
 
 The folder gets `checkpoint.pt`, from which the same command goes on, and at the end `model.pt`, the
@@ -30,7 +31,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from snippets.generate import generate
 from snippets.gpt import GPT
+from snippets.llama import Llama
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ROOT / "docs" / "files" / "shakespeare.txt"
@@ -50,8 +53,10 @@ def setting(default: Any, told: str) -> Any:
 class Settings:
     """All that the losses of a run depend on, besides the text."""
 
+    model: str = setting("gpt", "gpt or llama")
     embed_dim: int = setting(64, "width of the residual stream")
     num_heads: int = setting(4, "heads in each layer")
+    num_kv_heads: int = setting(2, "heads that keys and values have in a llama")
     num_layers: int = setting(4, "blocks")
     context_length: int = setting(128, "characters that the model reads at once")
     dropout: float = setting(0.0, "share that is set to 0 while training")
@@ -89,9 +94,22 @@ class Text:
         return "".join(self.characters[token] for token in tokens.tolist())
 
 
-def make_model(characters: str, settings: Settings) -> GPT:
+def make_model(characters: str, settings: Settings) -> GPT | Llama:
     """A new model for these characters, with the weights that the seed gives it."""
     torch.manual_seed(settings.seed)
+    if settings.model == "llama":
+        if settings.dropout or settings.look_ahead:
+            raise ValueError("dropout and look_ahead must be 0 for a llama, which has neither")
+        return Llama(
+            len(characters),
+            settings.embed_dim,
+            settings.num_heads,
+            settings.num_layers,
+            num_kv_heads=settings.num_kv_heads,
+            context_length=settings.context_length,
+        )
+    if settings.model != "gpt":
+        raise ValueError(f"model must be gpt or llama, got {settings.model!r}")
     model = GPT(
         len(characters),
         settings.context_length,
@@ -148,7 +166,7 @@ def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measure(model: GPT, tokens: Tensor, device: torch.device) -> float:
+def measure(model: GPT | Llama, tokens: Tensor, device: torch.device) -> float:
     """The loss in nats per token on the same WINDOWS pieces of `tokens` each time."""
     model.eval()
     length = model.context_length
@@ -159,12 +177,15 @@ def measure(model: GPT, tokens: Tensor, device: torch.device) -> float:
     return loss
 
 
-def sample(model: GPT, text: Text, device: torch.device, count: int = 200) -> str:
+def sample(model: GPT | Llama, text: Text, device: torch.device, count: int = 200) -> str:
     """What the model writes after the first held-out character, drawn with the same numbers each time."""
     model.eval()
-    start = text.held_out[None, :1].to(device)
+    start = text.held_out[:1].to(device)
     generator = torch.Generator(device).manual_seed(0)
-    written = model.generate(start, count, 0.8, generator)[0, 1:]
+    if isinstance(model, GPT):
+        written = model.generate(start[None], count, 0.8, generator)[0, 1:]
+    else:
+        written = generate(model, [start], count, 0.8, [generator])[0][1:]
     model.train()
     return text.decode(written)
 
@@ -348,12 +369,13 @@ def train(
     return state(step)
 
 
-def half(model: GPT, text: Text, settings: Settings) -> dict[str, Any]:
+def half(model: GPT | Llama, text: Text, settings: Settings) -> dict[str, Any]:
     """What a page needs to have this model: its sizes, its characters, its weights in float16."""
     names = ("context_length", "embed_dim", "num_heads", "num_layers")
     sizes = {name: getattr(settings, name) for name in names}
+    sizes = {"vocab_size": len(text.characters), **sizes}
     return {
-        "sizes": {"vocab_size": len(text.characters), **sizes},
+        **({"config": model.config} if isinstance(model, Llama) else {"sizes": sizes}),
         "characters": text.characters,
         "weights": {name: tensor.half().cpu() for name, tensor in model.state_dict().items()},
     }

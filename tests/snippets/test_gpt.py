@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from snippets.gpt import GPT, Block, CausalMultiHeadAttention
+from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.kv_cache import KVCache
 from snippets.multi_head_attention import MultiHeadAttention
 
 VOCAB, CONTEXT = 11, 8
@@ -146,6 +149,60 @@ def test_the_mask_moves_with_the_model():
     assert {block.attention.mask.device.type for block in model.blocks} == {"meta"}
 
 
+# Another attention in place of its own
+
+
+def grouped(**changes):
+    return partial(GroupedQueryAttention, bias=True, **changes)
+
+
+@torch.no_grad()
+def test_the_weights_of_its_own_heads_fit_others_and_give_the_same():
+    own, other, tokens = gpt(), gpt(seed=1, attention=grouped()), some_tokens(2, CONTEXT)
+    other.load_state_dict(own.state_dict())
+    assert torch.allclose(other(tokens), own(tokens), rtol=0, atol=1e-12)
+    mask = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).tril().triu(-2)
+    moved = other(tokens, attn_mask=mask)
+    assert torch.allclose(moved, own(tokens, attn_mask=mask), rtol=0, atol=1e-12)
+    assert not torch.allclose(moved, own(tokens), rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_with_caches_tokens_count_on_from_those_that_were_read():
+    model, tokens = gpt(attention=grouped(num_kv_heads=1)), some_tokens(2, CONTEXT)
+    caches = [KVCache(CONTEXT) for _ in model.blocks]
+    parts = [model(part, caches=caches) for part in tokens.split([3, 1, 4], dim=1)]
+    assert torch.allclose(torch.cat(parts, dim=1), model(tokens), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match=r"^tokens must hold at most context_length=8 .*got 9"):
+        model(tokens[:, :1], caches=caches)
+
+
+@torch.no_grad()
+def test_positions_choose_the_rows_of_the_table():
+    model, tokens = gpt(), some_tokens(2, 4)
+    assert torch.equal(model(tokens, positions=torch.arange(4)), model(tokens))
+    places = torch.tensor([[0, 0, 1, 2], [4, 5, 6, 7]])
+    apart = [model(text, positions=place) for text, place in zip(tokens, places, strict=True)]
+    assert torch.allclose(model(tokens, positions=places), torch.stack(apart), rtol=0, atol=1e-12)
+    assert not torch.allclose(apart[1], model(tokens[1]), rtol=0, atol=1e-3)
+
+
+def test_each_block_has_an_attention_of_its_own_that_is_drawn_like_the_others():
+    made = []
+
+    def attention(embed_dim, num_heads):
+        made.append((embed_dim, num_heads))
+        return GroupedQueryAttention(embed_dim, num_heads)
+
+    model = GPT(VOCAB, CONTEXT, 64, 4, 3, attention=attention)
+    assert made == [(64, 4)] * 3
+    assert len({block.attention for block in model.blocks}) == 3
+    for block in model.blocks:
+        query, last = block.attention.W_query.weight, block.attention.out_proj.weight
+        assert query.std().item() == pytest.approx(0.02, rel=0.1)
+        assert last.std().item() == pytest.approx(0.02 / 6**0.5, rel=0.1)
+
+
 # Writing
 
 
@@ -224,6 +281,7 @@ BAD = [
     (lambda: made()(ids[:, :0]), "tokens", "(2, 0)", "at least 1"),
     (lambda: made()(ids[0, 0]), "tokens", "()", "at least 1"),
     (lambda: made()(ids.repeat(1, 2)), "tokens", "6", "at most context_length=4"),
+    (lambda: made()(ids, caches=[None]), "caches", "", "unless `attention`"),
     (lambda: made().generate("to", 1), "tokens", "'to'", "tensor"),
     (lambda: made().generate(ids[:, :0], 1), "tokens", "(2, 0)", "at least 1"),
     (lambda: made().generate(ids, -1), "n", "-1", "at least 0"),
@@ -239,4 +297,4 @@ BAD = [
 def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(do, argument, came, wanted):
     with pytest.raises(ValueError, match=rf"^{argument} must .*{re.escape(wanted)}") as error:
         do()
-    assert re.search(rf"got .*{re.escape(came)}", str(error.value))
+    assert not came or re.search(rf"got .*{re.escape(came)}", str(error.value))
