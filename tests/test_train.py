@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from snippets.gpt import GPT
+from snippets.llama import Llama
 from tools import train as trainer
 from tools.train import Settings, TrainError, main, train
 
@@ -97,6 +98,16 @@ def test_a_run_learns_and_leaves_a_model_that_a_page_can_load(tmp_path, text):
     model.load_state_dict(stored["weights"])
     assert {tensor.dtype for tensor in stored["weights"].values()} == {torch.float16}
     assert stored["characters"] == "".join(sorted(set(WORDS)))
+
+
+def test_a_llama_is_trained_as_the_gpt_is_and_can_be_loaded(tmp_path, text):
+    settings = replace(SMALL, model="llama", num_kv_heads=1, steps=100)
+    found = train(settings, tmp_path / "run", path=text, quiet=True)
+    assert found["measured"][-1]["held_out"] < 0.5 * found["measured"][0]["held_out"]
+    stored = read(tmp_path / "run" / "model.pt")
+    model = Llama.from_config(stored["config"])
+    model.load_state_dict(stored["weights"])
+    assert {tensor.dtype for tensor in stored["weights"].values()} == {torch.float16}
 
 
 def test_the_held_out_text_is_never_trained_on(text):
@@ -244,6 +255,8 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, text):
         (["--text", "/nowhere/text.txt"], "the text cannot be read"),
         (["--context-length", "600"], "the text must be longer than 6000 characters"),
         (["--num-heads", "5"], "num_heads must divide embed_dim"),
+        (["--model", "bert"], "model must be gpt or llama, got 'bert'"),
+        (["--model", "llama", "--look-ahead", "1"], "look_ahead must be 0 for a llama"),
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--device", "abacus"], "abacus"),

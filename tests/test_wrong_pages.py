@@ -166,6 +166,54 @@ WRONG = {
             "torch.full((count, 1), 12)",
         ),
     },
+    "production/served.md": {
+        "the mean is subtracted": (
+            "x.pow(2).mean(dim=-1, keepdim=True) + 1e-6",
+            "x.var(dim=-1, keepdim=True) + 1e-6",
+        ),
+        "the gate is not curved": ("(gate * torch.sigmoid(gate) * up)", "(gate * up)"),
+        "the prompts are of one length": (
+            '"ROMEO:\\n", "She rowed the boat to the ", "O"',
+            '"ROMEO:\\n", "JULIET:", "OTHELLO"',
+        ),
+        "padding on the left": ("F.pad(p, (0, longest - len(p))", "F.pad(p, (longest - len(p), 0)"),
+        "one generator for all": ("for seed in seeds]", "for seed in [sum(seeds)] * len(seeds)]"),
+        "the window sees the future": (
+            "(back >= 0) & (back < self.window)",
+            "(back < self.window)",
+        ),
+        "the cache forgets one too many": (
+            "part[..., 1 - self.window :, :]",
+            "part[..., 2 - self.window :, :]",
+        ),
+        "the mask of the wrong keys": (
+            "attn_mask[..., -len(place) :]",
+            "attn_mask[..., : len(place)]",
+        ),
+        "padding enters the sum": (
+            "key.masked_fill(padding, 0.0)",
+            "key.masked_fill(padding, 1.0)",
+        ),
+        "the sum is forgotten": (
+            "cache.state, cache.nbytes = state,",
+            "cache.state, cache.nbytes = None,",
+        ),
+        "heads are copied in turns": (
+            "given.repeat_interleave(4 // len(given), dim=0)",
+            "given.repeat(4 // len(given), *[1] * (given.dim() - 1))",
+        ),
+        "the product is the other way round": (
+            'weight @ drawn["latent"][name[: name.index(".W_")] + ".W_latent.weight"]',
+            '(drawn["latent"][name[: name.index(".W_")] + ".W_latent.weight"].T @ weight.T)',
+        ),
+        "the window is no longer than before": ("    window = 128", "    window = 16"),
+        "the keys still speak": ('0 * w if ".W_key" in n', 'w if ".W_key" in n'),
+        "places are counted over nothing": (
+            'torch.arange(columns)[-how["positions"].shape[1] :]',
+            'how["positions"]',
+        ),
+        "nothing is forgotten": ("later = how", "later = False and how"),
+    },
     "correctness/dropout.md": {
         "never drops": ("dropped = dropout(weights)", "dropped = weights"),
         "drops the scores": (
