@@ -404,9 +404,15 @@ def _picked(given: Given, result: Tensor) -> Rounding:
     return result.double().abs(), torch.tensor(False)
 
 
+def _for_each_query(given: Given, name: str) -> Tensor:
+    """Return the keys or values with a head for each head of the queries, which may share them."""
+    shared, heads = given[name], given["query"].size(-3)
+    return shared.repeat_interleave(heads // shared.size(-3), dim=-3)
+
+
 def _scores(given: Given) -> tuple[Tensor, Tensor]:
     """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes."""
-    query, key = given["query"].double(), given["key"].double()
+    query, key = given["query"].double(), _for_each_query(given, "key").double()
     scale = given["scale"] or query.shape[-1] ** -0.5
     scores = query @ key.mT * scale
     magnitude = query.abs() @ key.abs().mT * scale
@@ -425,7 +431,7 @@ def _attention(given: Given, result: Tensor) -> Rounding:
         alone = (scores > -torch.inf).sum(-1) <= 1
         return result.double().abs() + 1, alone.reshape(result.shape)
     weights = scores.softmax(-1).to(result.dtype)
-    added, exact = _product(weights, given["value"], result)
+    added, exact = _product(weights, _for_each_query(given, "value"), result)
     known = _one_or_nothing(scores, -1, result.dtype)
     return added * (1 + magnitude.amax(-1, keepdim=True)), exact & known
 
