@@ -183,11 +183,13 @@ def _checked(scaling: Mapping | None) -> dict:
     given = scaling.keys() - {"rope_type"}
     if not needed <= given <= needed | allowed:
         raise ValueError(
-            f"scaling of rope_type {kind!r} must have {sorted(needed)} and may have "
-            f"{sorted(allowed)}, got {sorted(given)}"
+            f"scaling must, for rope_type {kind!r}, have {sorted(needed)} and may have "
+            f"{sorted(allowed)}: got {sorted(given)}"
         )
     if kind != "default" and not scaling["factor"] >= 1.0:
         raise ValueError(f"scaling must have a factor of at least 1, got {scaling['factor']!r}")
+    if kind == "llama3" and not scaling["low_freq_factor"] < scaling["high_freq_factor"]:
+        raise ValueError(f"scaling must have low_freq_factor below high_freq_factor, got {scaling}")
     return scaling
 
 

@@ -497,6 +497,35 @@ WRONG = {
         ),
         "both by the right rule": ("torch.where(keep, drafts, afresh)", "afresh"),
     },
+    "production/rope.md": {
+        "the key is not turned": (
+            "turn_one(query, p) @ turn_one(key, j) for",
+            "turn_one(query, p) @ key for",
+        ),
+        "both turn the same way round": (
+            "queries, keys = turn(queries), turn(keys)",
+            "queries, keys = turn(queries), keys",
+        ),
+        "the angles in float32": ("positions.double() * speed", "positions.bfloat16() * speed"),
+        "the second half turns back": (
+            "[first * cos - second * sin, first * sin + second * cos], -1).flatten",
+            "[first * cos + second * sin, first * sin + second * cos], -1).flatten",
+        ),
+        "places without the start": (
+            "turned(x, first + torch.arange(len(x)))",
+            "turned(x, torch.arange(len(x)) * (first < 9))",
+        ),
+        "the rows are sorted the wrong way": (
+            'change_pairing(wide[name].T, 4, to="half").T',
+            'change_pairing(wide[name].T, 4, to="interleaved")[[0, 1, 2, 3]].T.flip(1)',
+        ),
+        "the future is seen": ("dtype=torch.bool).triu(1)", "dtype=torch.bool).triu(2)"),
+        "the ramp of the paper upside down": ("kept + (1 - kept) / 4", "(1 - kept) + kept / 4"),
+        "the factor is not squared": (
+            "scores * yarn.attention_factor**2",
+            "scores * yarn.attention_factor",
+        ),
+    },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")
 EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in edits.items()]

@@ -1,0 +1,380 @@
+"""Rotary positions: scores see distances alone, in both pairings, in every dtype, however stretched.
+
+The facts are functions of the module, so that wrong versions of the file can be asked, too.
+"""
+
+import copy
+import inspect
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import snippets.rope
+from snippets.rope import RotaryPositions, change_pairing
+from tests.snippets.problems import SNIPPETS, execute
+
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+PAIRINGS = ("half", "interleaved")
+
+
+def draw(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def close(came, wanted, atol):
+    """Whether two tensors have one shape and equal numbers; nan is equal to nothing."""
+    return came.shape == wanted.shape and torch.allclose(came, wanted, rtol=0, atol=atol)
+
+
+def by_hand(x, positions, speeds, pairing, factor=1.0):
+    """Turn x, (T, channels), one number after the other."""
+    out, pairs = x.clone(), len(speeds)
+    for t, place in enumerate(positions.tolist()):
+        for i, speed in enumerate(speeds):
+            a, b = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + pairs)
+            cos, sin = factor * math.cos(place * speed), factor * math.sin(place * speed)
+            out[t, a] = x[t, a] * cos - x[t, b] * sin
+            out[t, b] = x[t, b] * cos + x[t, a] * sin
+    return out
+
+
+def each_number_is_that_of_the_formula(rope):
+    places = torch.tensor([0, 1, 7, 5000, 100_003])
+    for pairing in PAIRINGS:
+        for head_dim, rotary_dim in ((8, 8), (8, 4), (2, 2), (7, 6)):
+            rotate = rope.RotaryPositions(
+                head_dim, rotary_dim=rotary_dim, base=500.0, pairing=pairing
+            )
+            speeds = [500.0 ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+            x = draw(5, head_dim)
+            wanted = by_hand(x, places, speeds, pairing)
+            assert close(rotate(x, places), wanted, 1e-10)
+            single = rotate(x.float(), places)
+            assert single.dtype == torch.float32
+            assert close(single, wanted.float(), 1e-5)
+
+
+def scores_depend_on_distance_alone(rope):
+    query, key = draw(2, 3, 6, 16, seed=1)
+    for pairing in PAIRINGS:
+        for scaling in (None, LINEAR, YARN, LLAMA3):
+            rotate = rope.RotaryPositions(16, pairing=pairing, scaling=scaling)
+            for dtype, atol in ((torch.float64, 1e-8), (torch.float32, 1e-5)):
+                q, k = query.to(dtype), key.to(dtype)
+                near, far = torch.arange(6), 1_000_000 + torch.arange(6)
+                at_once = rotate(q, near) @ rotate(k, near).mT
+                assert close(rotate(q, far) @ rotate(k, far).mT, at_once, atol)
+                assert not close(rotate(q, far) @ rotate(k, near).mT, at_once, 0.1)
+
+
+def positions_of_a_batch_are_its_own(rope):
+    rotate, x = rope.RotaryPositions(8), draw(3, 2, 4, 8)
+    places = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8], [0, 0, 0, 1]])
+    wanted = torch.stack([rotate(x[b], places[b]) for b in range(3)])
+    assert close(rotate(x, places), wanted, 1e-12)
+
+
+def tokens_after_a_cache_are_turned_as_at_once(rope):
+    rotate, x = rope.RotaryPositions(8), draw(2, 6, 8)
+    whole = rotate(x, torch.arange(6))
+    parts = [rotate(x[:, :4], torch.arange(4)), rotate(x[:, 4:], torch.arange(4, 6))]
+    assert close(torch.cat(parts, dim=1), whole, 1e-12)
+
+
+def changed_weights_give_the_same_scores_in_the_other_pairing(rope):
+    tokens, heads, head_dim, places = draw(5, 12), 3, 8, torch.arange(5)
+    for rotary_dim in (8, 4):
+        for ours, theirs in (PAIRINGS, PAIRINGS[::-1]):
+            scores = []
+            for pairing in (ours, theirs):
+                rotate = rope.RotaryPositions(head_dim, rotary_dim=rotary_dim, pairing=pairing)
+                turned = []
+                for seed in (1, 2):
+                    weight, bias = draw(24, 12, seed=seed), draw(24, seed=seed + 5)
+                    if pairing == theirs:
+                        weight, bias = (
+                            rope.change_pairing(w, head_dim, to=theirs, rotary_dim=rotary_dim)
+                            for w in (weight, bias)
+                        )
+                    x = (tokens @ weight.T + bias).unflatten(-1, (heads, head_dim))
+                    turned.append(rotate(x.transpose(0, 1), places))
+                scores.append(turned[0] @ turned[1].mT)
+            assert close(*scores, 1e-10)
+
+
+def stretched_speeds_are_those_of_the_recipes(rope):
+    plain = rope.RotaryPositions(64).speeds
+    assert rope.RotaryPositions(64, scaling=LINEAR).speeds == tuple(s / 4 for s in plain)
+    for scaling in (YARN, LLAMA3):
+        speeds = rope.RotaryPositions(64, scaling=scaling).speeds
+        shares = [s / p for s, p in zip(speeds, plain, strict=True)]
+        assert shares[0] == pytest.approx(1)
+        assert shares[-1] == pytest.approx(1 / scaling["factor"])
+        assert shares == sorted(shares, reverse=True)
+        assert any(1.1 / scaling["factor"] < share < 0.9 for share in shares), "no ramp"
+    # Pair 8 of 64 channels makes 32.6 rounds in 2,048 places, and pair 21 makes 0.77: by hand, the
+    # ramp of 64 · ln(2048 / (32 · 2π)) / (2 · ln 10000) = 8.06 goes from 8 to 21 (20.1, rounded up).
+    speeds = rope.RotaryPositions(64, scaling=YARN).speeds
+    for pair, kept in ((8, 1), (9, 12 / 13), (20, 1 / 13), (21, 0)):
+        assert speeds[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 4)
+    # Llama 3 ramps over rounds: pair i makes 8192 · speed / 2π.
+    speeds = rope.RotaryPositions(64, scaling=LLAMA3).speeds
+    for pair in range(32):
+        rounds = 8192 * plain[pair] / (2 * math.pi)
+        kept = min(max((rounds - 1) / 3, 0), 1)
+        assert speeds[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 8)
+
+
+def yarn_multiplies_scores_by_the_square_of_its_factor(rope):
+    query, key, places = draw(1, 8), draw(1, 8, seed=1), torch.zeros(1, dtype=torch.long)
+    rotate = rope.RotaryPositions(8, scaling=YARN)
+    wanted = 0.1 * math.log(4) + 1
+    assert rotate.attention_factor == pytest.approx(wanted)
+    scores = rotate(query, places) @ rotate(key, places).mT
+    assert close(scores, query @ key.mT * wanted**2, 1e-10)
+    for more, factor in (
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
+        ({"mscale": 1.0}, wanted),
+    ):
+        came = rope.RotaryPositions(8, scaling=YARN | more).attention_factor
+        assert came == pytest.approx(factor)
+
+
+def no_dtype_of_the_model_reaches_the_angles(rope):
+    places = 4000 + torch.arange(4)
+    x = draw(4, 8, dtype=torch.float32)
+    wanted = rope.RotaryPositions(8)(x, places)
+    for cast in ("half", "bfloat16", "float"):
+        rotate = getattr(torch.nn.Sequential(rope.RotaryPositions(8)), cast)()[0]
+        assert torch.equal(rotate(x, places), wanted)
+    low = x.bfloat16()
+    assert torch.equal(rotate(low, places), rotate(low.float(), places).bfloat16())
+
+
+def gradients_turn_back(rope):
+    """A turn is orthogonal: the gradient of x is the gradient of the output, turned the other way."""
+    for pairing in PAIRINGS:
+        rotate = rope.RotaryPositions(8, rotary_dim=6, pairing=pairing)
+        x, direction = draw(2, 3, 5, 8).requires_grad_(), draw(2, 3, 5, 8, seed=1)
+        places = torch.arange(5)
+        (came,) = torch.autograd.grad((rotate(x, places) * direction).sum(), x)
+        assert close(came, rotate(direction, -places), 1e-10)
+
+
+FACTS = [
+    thing
+    for thing in list(vars().values())
+    if inspect.isfunction(thing) and list(inspect.signature(thing).parameters) == ["rope"]
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
+def test_rope(fact):
+    fact(snippets.rope)
+
+
+SLOWED = "speed * share + speed / factor * (1 - share)"
+WRONG = {
+    "turns the other way, keys included": (
+        "first * cos - second * sin, second * cos + first * sin",
+        "first * cos + second * sin, second * cos - first * sin",
+    ),
+    "the second half turns back": ("second * cos + first * sin", "second * cos - first * sin"),
+    "a speed for each channel": ("(-2 * i / rotary_dim) for", "(-i / rotary_dim) for"),
+    "speeds of the whole head": ("[base ** (-2 * i / rotary_dim)", "[base ** (-2 * i / 64)"),
+    "pairings exchanged": (
+        'if self.pairing == "half":\n            first',
+        "if False:\n            first",
+    ),
+    "put together as halves": (
+        'if self.pairing == "half":\n            turned',
+        "if True:\n            turned",
+    ),
+    "what is not turned is dropped": ("[turned.to(x.dtype), rest]", "[turned.to(x.dtype)]"),
+    "the last channels are turned": (
+        "x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]",
+        "x[..., -self.rotary_dim :].to(wide), x[..., : -self.rotary_dim]",
+    ),
+    "angles in float32": ("else torch.float64", "else torch.float32"),
+    "angles in the model's dtype": (
+        "self._place(fn(torch.empty(0)).device)",
+        "self.speed = fn(self.speed)",
+    ),
+    "turned in the dtype of x": ("torch.promote_types(x.dtype, torch.float32)", "x.dtype"),
+    "one sample's places for all": ("angle = angle[:, None]", "angle = angle[:1, None]"),
+    "places of a batch go to the heads": ("angle = angle[:, None]", "angle = angle[None, :, 0]"),
+    "places start again": (
+        "positions[..., None] *",
+        "(positions - positions[..., :1])[..., None] *",
+    ),
+    "the permutation the wrong way round": ('if to == "half" else', 'if to != "half" else'),
+    "the permutation over all heads": (
+        "weight.unflatten(0, (-1, head_dim))[:, order]",
+        "weight.unflatten(0, (head_dim, -1))[order]",
+    ),
+    "what is not turned is permuted": (
+        "order = torch.arange(rotary_dim, device",
+        "rotary_dim = head_dim; order = torch.arange(rotary_dim, device",
+    ),
+    "linear multiplies": ("tuple(speed / factor for", "tuple(speed * factor for"),
+    "the ramp upside down": (SLOWED, "speed * (1 - share) + speed / factor * share"),
+    "the ramp not clamped": ("min(max(share, 0.0), 1.0)", "share"),
+    "the ramp ends not rounded": ('scaling.get("truncate", True)', "False"),
+    "the ramp in rounds": ("kept = [1 - (i - low)", "kept = [1 - (i * i - low)"),
+    "fast and slow exchanged": ('get("beta_fast") or 32', 'get("beta_fast") or 16'),
+    "the attention factor is forgotten": ("angle.cos() * self.attention_factor", "angle.cos()"),
+    "the attention factor is squared": (
+        "attention_factor = scaling.get",
+        "attention_factor = 1.0 or scaling.get",
+    ),
+    "Llama 3 without a ramp": ("[(r - low) / (high - low) for", "[float(r > low) for"),
+    "DeepSeek's scales ignored": ("if over and under", "if False"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_version_breaks_a_fact(what):
+    old, new = WRONG[what]
+    source = (SNIPPETS / "rope.py").read_text(encoding="utf-8")
+    assert source.count(old) >= 1
+    wrong = execute("wrong_rope", source.replace(old, new))
+    broken = []
+    for fact in FACTS:
+        try:
+            fact(wrong)
+        except (AssertionError, RuntimeError, AttributeError):
+            broken.append(fact.__name__)
+    assert broken
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(PAIRINGS))
+def test_lengths_stay(first, seed, pairing):
+    x = draw(3, 8, seed=seed)
+    came = RotaryPositions(8, pairing=pairing)(x, first + torch.arange(3))
+    assert close(came.norm(dim=-1), x.norm(dim=-1), 1e-12)
+
+
+def test_place_0_is_left_as_it_is():
+    x = draw(2, 3, 1, 8, dtype=torch.float32)
+    assert torch.equal(RotaryPositions(8)(x, torch.tensor([0])), x)
+
+
+def test_no_tokens_are_no_trouble():
+    assert RotaryPositions(4)(torch.zeros(2, 0, 4), torch.arange(0)).shape == (2, 0, 4)
+
+
+def test_there_and_back_is_the_same_weight():
+    weight = draw(24, 5)
+    half = change_pairing(weight, 8, to="half", rotary_dim=6)
+    assert torch.equal(change_pairing(half, 8, to="interleaved", rotary_dim=6), weight)
+
+
+def test_it_has_no_weights_and_nothing_in_a_checkpoint():
+    rotate = RotaryPositions(8, scaling=YARN)
+    assert not list(rotate.parameters())
+    assert not rotate.state_dict()
+
+
+def test_it_says_what_it_is():
+    assert repr(RotaryPositions(8, pairing="interleaved", scaling=LINEAR)) == (
+        "RotaryPositions(head_dim=8, rotary_dim=8, base=10000, pairing='interleaved', "
+        "scaling={'rope_type': 'linear', 'factor': 4.0})"
+    )
+
+
+def test_copies_and_pickles_turn_alike():
+    rotate, x, places = RotaryPositions(8, scaling=YARN), draw(4, 8), torch.arange(4)
+    for other in (copy.deepcopy(rotate), pickle.loads(pickle.dumps(rotate))):
+        assert torch.equal(other(x, places), rotate(x, places))
+    torch.save(rotate, file := io.BytesIO())
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    assert torch.equal(again(x, places), rotate(x, places))
+
+
+@pytest.mark.lab
+def test_a_model_made_without_memory_turns_once_it_has_some():
+    """The speeds are no buffer that to_empty() would leave with anything in it."""
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), RotaryPositions(8))
+    rotate = model.to_empty(device="cpu")[1]
+    x, places = draw(4, 8), torch.arange(4)
+    assert torch.equal(rotate(x, places), RotaryPositions(8)(x, places))
+
+
+@pytest.mark.lab
+def test_it_compiles_whole_and_exports():
+    rotate, x = RotaryPositions(8, rotary_dim=4, scaling=YARN), draw(1, 2, 5, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(rotate, backend="eager", fullgraph=True, dynamic=True)
+    for T in (5, 3):
+        assert close(
+            compiled(x[:, :, :T], torch.arange(T)), rotate(x[:, :, :T], torch.arange(T)), 1e-12
+        )
+    exported = torch.export.export(rotate, (x, torch.arange(5))).module()
+    assert close(exported(x, torch.arange(5)), rotate(x, torch.arange(5)), 1e-12)
+
+
+eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "came", "wanted"),
+    [
+        (lambda: RotaryPositions(0), "head_dim", "0", "positive integer"),
+        (lambda: RotaryPositions(8.0), "head_dim", "8.0", "positive integer"),
+        (lambda: RotaryPositions(7), "rotary_dim", "7", "even"),
+        (lambda: RotaryPositions(8, rotary_dim=10), "rotary_dim", "10", "head_dim=8"),
+        (lambda: RotaryPositions(8, base=1.0), "base", "1.0", "above 1"),
+        (lambda: RotaryPositions(8, base=math.nan), "base", "nan", "finite"),
+        (lambda: RotaryPositions(8, pairing="neox"), "pairing", "'neox'", "'half'"),
+        (lambda: RotaryPositions(8, scaling={"factor": 2.0}), "scaling", "None", "rope_type"),
+        (lambda: RotaryPositions(8, scaling={"type": "dynamic"}), "scaling", "'dynamic'", "yarn"),
+        (lambda: RotaryPositions(8, scaling={"type": "linear"}), "scaling", "[]", "linear"),
+        (
+            lambda: RotaryPositions(8, scaling=LINEAR | {"rope_theta": 1e4}),
+            "scaling",
+            "rope_theta",
+            "['factor']",
+        ),
+        (
+            lambda: RotaryPositions(8, scaling=LINEAR | {"factor": 0.5}),
+            "scaling",
+            "0.5",
+            "at least 1",
+        ),
+        (
+            lambda: RotaryPositions(8, scaling=LLAMA3 | {"high_freq_factor": 1.0}),
+            "scaling",
+            "1.0",
+            "low_freq_factor below high_freq_factor",
+        ),
+        (lambda: eight(torch.zeros(4, 6), torch.arange(4)), "x", "(4, 6)", "(..., heads, T, 8)"),
+        (lambda: eight(torch.zeros(8), torch.arange(1)), "x", "(8,)", "(..., heads, T, 8)"),
+        (lambda: eight(x_eight, torch.arange(5)), "positions", "(5,)", "(4,) or (batch, 4)"),
+        (lambda: eight(x_eight, torch.zeros(3, 4).long()), "positions", "(3, 4)", "(batch, 4)"),
+        (lambda: eight(x_eight[0], torch.zeros(3, 4).long()), "positions", "(3, 4)", "(4,)"),
+        (lambda: eight(x_eight, torch.arange(4.0)), "positions", "float32", "integers"),
+        (lambda: change_pairing(torch.zeros(8, 2), 8, to="neox"), "to", "'neox'", "'half'"),
+        (lambda: change_pairing(torch.zeros(9, 2), 8, to="half"), "weight", "(9, 2)", "multiple"),
+    ],
+)
+def test_a_bad_argument_is_named(call, argument, came, wanted):
+    with pytest.raises(ValueError, match=f"^{argument} must\\b") as caught:
+        call()
+    assert came in str(caught.value)
+    assert wanted in str(caught.value)
