@@ -378,7 +378,7 @@ WRONG = {
         "hides the present": ("masked_fill(j > i,", "masked_fill(j >= i,"),
         "forgets the row sum": ("weights * (d_weights - D[rows, None])", "weights * d_weights"),
         "keys hear nothing": ("d_keys[columns] += d_scores.T", "d_keys[columns] = d_scores.T"),
-        "shares over the queries": ("sum(dim=3).mean(dim=1)", "sum(dim=1).mean(dim=2)"),
+        "shares over the queries": ("sum(dim=3).mean(dim=1)", "mean(dim=3).mean(dim=1)"),
         "the wrong head": ("[:, 32:48]", "[:, 16:32]"),
     },
     "production/many-devices.md": {
