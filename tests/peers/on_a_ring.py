@@ -26,9 +26,9 @@ def draw(dtype, kv_heads):
     return query, key, value, direction
 
 
-def ours(is_causal, zigzag, dtype, kv_heads):
+def ours(is_causal, zigzag, dtype, kv_heads, group=None):
     """How far the ring is from one device, in outputs and gradients, and how many bytes it sent."""
-    ring = Ring()
+    ring = Ring(group)
     query, key, value, direction = draw(dtype, kv_heads)
     whole = [part.clone().requires_grad_() for part in (query, key, value)]
     wanted = F.scaled_dot_product_attention(*whole, is_causal=is_causal, enable_gqa=True)
@@ -100,6 +100,9 @@ def main():
             found[name] = ours(is_causal, zigzag, torch.float64, kv_heads)
         found[f"theirs causal={is_causal} zigzag={zigzag}"] = theirs(is_causal, zigzag)
     found["public"] = public_context_parallel()
+    if dist.get_world_size() == 4:  # two rings side by side, as with several batches
+        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        found["beside"] = ours(True, True, torch.float64, HEADS, groups[dist.get_rank() % 2])
     Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()
 

@@ -57,6 +57,14 @@ def test_the_bytes_that_were_sent_are_those_of_the_formula(found):
         assert case["backward"] == 2 * (size - 1) * block + 2 * size * block, name
 
 
+def test_two_rings_do_not_disturb_each_other(found):
+    size, ranks = found
+    assert len(cases(ranks, "beside")) == (4 if size == 4 else 0)
+    for _, case in cases(ranks, "beside"):
+        assert max(case["output"], case["gradients"]) < 1e-10
+        assert case["forward"] == 8 * BATCH * HEADS * T * HEAD_DIM  # half of the keys and values
+
+
 def test_pytorchs_own_ring_gives_the_same(found):
     size, ranks = found
     assert len(cases(ranks, "theirs")) == 3 * size
