@@ -1,0 +1,68 @@
+"""The page of all parts says what is so: every file has a row, and makes the bytes of its row."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from snippets.attention_backward import attention
+from snippets.causal_average import causal_average
+from snippets.causal_self_attention import CausalSelfAttention
+from snippets.cross_attention import CrossAttention
+from snippets.multi_head_attention import MultiHeadAttention
+from snippets.positions import LearnedPositions
+from snippets.scaled_dot_product_attention import scaled_dot_product_attention
+from snippets.self_attention import SelfAttention
+from tests.snippets.problems import SNIPPETS
+from tests.snippets.test_cost import peak
+
+PAGE = (SNIPPETS.parent / "docs" / "parts.md").read_text(encoding="utf-8")
+# file → its cells: what it is, equal to, fused, bytes, what it does not do.
+ROWS = {
+    row[1]: [cell.strip() for cell in row[2].split("|")]
+    for row in re.finditer(r"^\| \[([a-z_]+)\.py\]\([^|]*\| (.*) \|$", PAGE, re.MULTILINE)
+}
+NOT_LISTED = {"book_file", "gpt"}  # what loads the book's files, and the whole model
+T, CHANNELS = 16_384, 64
+# Part → the call whose bytes its row names, given (T, CHANNELS) tokens in float32.
+CALLS = {
+    "causal_average": causal_average,
+    "scaled_dot_product_attention": lambda x: scaled_dot_product_attention(x, x, x),
+    "self_attention": lambda x: SelfAttention(CHANNELS, CHANNELS)(x),
+    "causal_self_attention": lambda x: CausalSelfAttention(CHANNELS, CHANNELS)(x),
+    "cross_attention": lambda x: CrossAttention(CHANNELS, CHANNELS, CHANNELS)(x, x),
+    "multi_head_attention": lambda x: MultiHeadAttention(CHANNELS, 1)(x),
+    "positions": lambda x: LearnedPositions(T, CHANNELS)(x),
+    "attention_backward": lambda x: backward(x.clone().requires_grad_()),
+}
+PARAMETERS = {"positions": 4}  # MiB that a call above makes once, and no pass does
+COPIES = {"attention_backward": 4}  # of the input, made to ask for a gradient
+
+
+def backward(x):
+    """Both passes of the attention that is written out."""
+    with torch.enable_grad():
+        attention(x, x, x).sum().backward()
+
+
+def test_every_part_has_a_row_and_every_row_its_bytes():
+    files = {path.stem for path in Path(SNIPPETS).glob("*.py")} - NOT_LISTED
+    assert ROWS.keys() == files == CALLS.keys()
+
+
+@pytest.mark.parametrize("part", CALLS)
+def test_a_row_is_full_and_leads_to_its_file(part):
+    assert f"[{part}.py](snippets/{part}.py){{ download=" in PAGE
+    assert len(ROWS[part]) == 5
+    assert all(ROWS[part])
+
+
+@pytest.mark.parametrize("part", CALLS)
+def test_a_part_makes_the_bytes_of_its_row(part):
+    with FakeTensorMode(), torch.no_grad():
+        made = peak(CALLS[part], torch.zeros(T, CHANNELS)) / 2**20
+    made -= PARAMETERS.get(part, 0) + COPIES.get(part, 0)
+    said = float(re.match(r"([\d,]+) MiB", ROWS[part][3])[1].replace(",", ""))
+    assert made == pytest.approx(said, abs=0.5), f"{part} makes {made:.1f} MiB"
