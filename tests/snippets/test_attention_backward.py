@@ -158,6 +158,58 @@ def test_second_derivatives_pass_gradgradcheck():
     assert gradgradcheck(lambda q, k, v: attention(q, k, v, causal()), leaves(leading=()))
 
 
+def mixed(inputs):
+    """Return fresh leaves of three dtypes."""
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    return [
+        it.detach().to(dtype).requires_grad_() for it, dtype in zip(inputs, dtypes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["backward after", "backward inside"])
+@pytest.mark.parametrize("masked", ["no mask", "boolean", "added"])
+def test_under_autocast_both_passes_do_what_pytorchs_operator_does(masked, inside):
+    mask = {"no mask": None, "boolean": causal(), "added": causal().float().log()}[masked]
+    found = []
+    for attend in (attention, F.scaled_dot_product_attention):
+        inputs = mixed(leaves())
+        with torch.autocast("cpu", torch.bfloat16):
+            context = attend(*inputs, mask)
+            if inside:
+                came = torch.autograd.grad(context.float().square().sum(), inputs)
+        if not inside:
+            came = torch.autograd.grad(context.float().square().sum(), inputs)
+        assert context.dtype == torch.bfloat16
+        assert [g.dtype for g in came] == [it.dtype for it in inputs]
+        found.append((context, *came))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.float(), other.float(), atol=5e-2, rtol=5e-2)
+
+
+def test_autocast_leaves_float64_alone():
+    inputs = leaves()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(attention(*inputs), attention(*leaves()))
+        assert attention(*inputs).dtype == torch.float64
+
+
+def test_vmap_goes_through_both_passes():
+    inputs, mask = leaves(leading=(3, 2)), torch.rand(3, 1, 3, 4) < 0.7
+    mapped = torch.func.vmap(torch.func.vmap(attention))
+    torch.testing.assert_close(mapped(*inputs), attention(*inputs))
+
+    def loss(query, key, value, mask):
+        return attention(query, key, value, mask).square().sum()
+
+    came = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(*inputs, mask)
+    wanted = torch.autograd.grad(attention(*inputs, mask).square().sum(), inputs)
+    for one, other in zip(came, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    shared = torch.func.vmap(attention, in_dims=(0, None, None))
+    query, key, value = inputs[0], inputs[1][0], inputs[2][0]
+    torch.testing.assert_close(shared(query, key, value), attention(query, key, value))
+
+
 BAD = {
     "query": lambda q, k, v: (q[0, 0], k, v),
     "key": lambda q, k, v: (q, k[..., :1], v),
@@ -165,6 +217,10 @@ BAD = {
     "attn_mask": lambda q, k, v: (q, k, v, torch.ones(3, 4, dtype=torch.int64)),
     "attn_mask must broadcast": lambda q, k, v: (q, k, v, causal(4, 3)),
     "key must be floating": lambda q, k, v: (q, k.float(), v),
+    "key must broadcast": lambda q, k, v: (q, k.expand(3, 2, 4, 2)[:, :1].repeat(1, 3, 1, 1), v),
+    "value must broadcast": lambda q, k, v: (q, k, v[:1].repeat(3, 1, 1)),
+    "key must be of size 2": lambda q, k, v: (q, k[..., :1], v),
+    "value must be of size 4": lambda q, k, v: (q, k, v[:, :2]),
     "query must be a tensor": lambda q, k, v: (None, k, v),
     "attn_mask must be a tensor": lambda q, k, v: (q, k, v, True),
 }
