@@ -129,8 +129,8 @@ WRONG = {
     "correctness/masks.md": {
         "the wrong corner": (".tril(4 - 2)", ".tril()"),
         "an empty row is shared out": (
-            "masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)",
-            "masked_fill(no_key, 0.0).softmax(dim=-1)",
+            "print(weights.masked_fill(no_key, 0.0))",
+            "print(weights)",
         ),
         "padding kept, words hidden": ("real[None, :]", "~real[None, :]"),
         "only one of two conditions": ("causal & real_left", "real_left.expand(5, 5)"),

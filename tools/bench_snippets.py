@@ -2,8 +2,9 @@
 
 Run by `make bench`, or: python -m tools.bench_snippets
 The work is that of the book's lab: 8 × 1024 × 768, 12 heads, causal, in float32, forward without
-gradients and forward with backward. The rivals take turns in every order, so that no one always
-follows the same other. Each runs on one thread and is charged its processor time, so that whatever
+gradients and forward with backward; then forward once more with the weights asked for, beside the
+layer as most tutorials write it. The rivals take turns in every order, so that no one always follows
+the same other. Each runs on one thread and is charged its processor time, so that whatever
 else the machine does counts for little. A ratio is one of medians.
 """
 
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 
 from tests.snippets.facts import assert_equal, copy_weights
 from tests.snippets.problems import Implementation
+from tests.snippets.test_cost import Plainest
 
 
 class Direct(nn.Module):
@@ -60,6 +62,17 @@ def build(embed_dim: int, num_heads: int, tokens: int) -> dict:
     }
 
 
+def build_with_weights(embed_dim: int, num_heads: int, tokens: int) -> dict:
+    """Return name → function of x, for two models that return the weights too."""
+    plainest = Plainest(embed_dim, num_heads, tokens)
+    ours = Implementation().multi_head_attention.MultiHeadAttention(embed_dim, num_heads)
+    ours.load_state_dict(plainest.state_dict(), strict=False)
+    return {
+        "MultiHeadAttention": lambda x: ours(x, is_causal=True, need_weights=True)[0],
+        "the plainest class, weights and all": lambda x: plainest(x)[0],
+    }
+
+
 def forward(model, x: Tensor) -> None:
     """One pass without gradients."""
     with torch.no_grad():
@@ -90,27 +103,32 @@ def main() -> None:
     """Prove the models equal, then time them, then print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="about, for each of the two kinds of work"
+        "--seconds", type=float, default=20.0, help="about, for each of the three kinds of work"
     )
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=1024)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    models = build(768, 12, arguments.tokens)
     x = torch.randn(arguments.batch, arguments.tokens, 768)
-    with torch.no_grad():
-        wanted = models["MultiHeadAttention"](x[:1])
-        for name, model in models.items():
-            assert_equal(name, model(x[:1]), wanted, torch.float32)
     print(
         f"{tuple(x.shape)}, 12 heads, causal, {x.dtype}; torch {torch.__version__}, "
-        f"one thread, {platform.machine()}; all three equal to 1e-5"
+        f"one thread, {platform.machine()}; all equal to 1e-5"
     )
-    for work in (forward, forward_and_backward):
-        times = measure(work, models, x, arguments.seconds)
+    models = build(768, 12, arguments.tokens)
+    with_weights = build_with_weights(768, 12, arguments.tokens)
+    for title, work, rivals in (
+        ("forward", forward, models),
+        ("forward and backward", forward_and_backward, models),
+        ("forward, with the weights", forward, with_weights),
+    ):
+        with torch.no_grad():
+            wanted = rivals["MultiHeadAttention"](x[:1])
+            for name, model in rivals.items():
+                assert_equal(name, model(x[:1]), wanted, torch.float32)
+        times = measure(work, rivals, x, arguments.seconds)
         ours = times["MultiHeadAttention"]
-        print(f"{work.__name__.replace('_', ' ')}, {len(ours)} rounds")
+        print(f"{title}, {len(ours)} rounds")
         for name, theirs in times.items():
             ratio = statistics.median(ours) / statistics.median(theirs)
             milliseconds = 1000 * statistics.median(theirs)
