@@ -12,7 +12,16 @@ from literate.numerals import Numbers, numerals
 from literate.prose import stale_in_notebook
 from tools import labs
 
-NAMES = ("checker", "gpt", "heads", "nine-ways", "scaling", "time-and-memory", "translator")
+NAMES = (
+    "checker",
+    "gpt",
+    "heads",
+    "nine-ways",
+    "scaling",
+    "serving",
+    "time-and-memory",
+    "translator",
+)
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
 PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
 
@@ -190,7 +199,9 @@ def test_the_page_of_the_labs_says_of_each_what_it_found(stored, finding):
     assert any(numerals(said))
 
 
-@pytest.mark.parametrize("name", ["nine-ways", "time-and-memory", "heads", "scaling", "translator"])
+@pytest.mark.parametrize(
+    "name", ["nine-ways", "time-and-memory", "heads", "scaling", "serving", "translator"]
+)
 def test_equality_is_proven_before_anything_is_timed_or_trained(name):
     sources = [
         c.source for c in code_cells(nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4))
