@@ -97,10 +97,17 @@ class LlamaAttention(nn.Module):
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
     def forward(
-        self, x: Tensor, *, positions: Tensor, attn_mask: Tensor | None = None, cache=None
+        self,
+        x: Tensor,
+        *,
+        positions: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        cache=None,
     ) -> Tensor:
-        """(batch, T, embed_dim) → (batch, T, embed_dim)."""
-        T = x.size(1)
+        """(batch, T, embed_dim) → (batch, T, embed_dim); the rest is as in Llama.forward."""
+        T, past = x.size(1), 0 if cache is None else cache.length
+        if positions is None:
+            positions = torch.arange(past, past + T, device=x.device)
         # Each (batch, its heads, T, head_dim).
         query, key, value = (
             project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -109,7 +116,6 @@ class LlamaAttention(nn.Module):
         query, key = self.rotate(query, positions), self.rotate(key, positions)
         if cache is not None:
             key, value = cache.update(key, value)  # of all tokens so far
-        past = key.size(2) - T
         if attn_mask is None and past and T > 1:
             attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
         context = F.scaled_dot_product_attention(
@@ -121,6 +127,10 @@ class LlamaAttention(nn.Module):
             enable_gqa=query.size(1) != key.size(1),
         )
         return self.out_proj(context.transpose(1, 2).flatten(2))
+
+    def extra_repr(self) -> str:
+        """The size that the projections do not show."""
+        return f"head_dim={self.head_dim}"
 
 
 class GatedMLP(nn.Module):
@@ -307,9 +317,6 @@ class Llama(nn.Module):
             raise ValueError(
                 f"caches must be one for each of {len(self.blocks)} blocks, got {len(caches)}"
             )
-        if positions is None:
-            past = 0 if caches[0] is None else caches[0].length
-            positions = torch.arange(past, past + tokens.size(1), device=tokens.device)
         x = self.token(tokens)  # (batch, T, embed_dim)
         for block, cache in zip(self.blocks, caches, strict=True):
             x = block(x, positions=positions, attn_mask=attn_mask, cache=cache)

@@ -145,7 +145,7 @@ WRONG = [
     ("the norm comes after", "x + self.attention(self.attention_norm(x), **how)", "self.attention_norm(x + self.attention(x, **how))", 0),
     ("the residual is forgotten", "return x + self.mlp", "return self.mlp", 0),
     ("the last norm is forgotten", "self.logits(self.norm(x))", "self.logits(x)", 0),
-    ("places restart after a cache", "0 if caches[0] is None else caches[0].length", "0", 1),
+    ("places restart after a cache", "torch.arange(past, past + T, device", "torch.arange(T, device", 1),
     ("one cache for all", "cache=cache)\n        return self.logits", "cache=caches[0])\n        return self.logits", 1),
     ("norm_eps is forgotten", "self.mlp_norm = nn.RMSNorm(embed_dim, eps=norm_eps)", "self.mlp_norm = nn.RMSNorm(embed_dim, eps=1e-6)", 0),
     ("the base is not read", 'base = rope.pop("rope_theta", config.get("rope_theta", 10000.0))', 'base = 10000.0; rope.pop("rope_theta", 0)', 3),
