@@ -497,6 +497,31 @@ WRONG = {
         ),
         "both by the right rule": ("torch.where(keep, drafts, afresh)", "afresh"),
     },
+    "production/masks.md": {
+        "the window given to the first layer": (
+            "keeps = keep_past(40), keep_window(window, 40)  #",
+            "keeps = keep_window(window, 40), keep_past(40)  #",
+        ),
+        "the stack forgets what it read": (
+            "x = x + F.scaled_dot_product_attention(x, x, x, attn_mask=keep)",
+            "x = F.scaled_dot_product_attention(x, x, x, attn_mask=keep.tril(-1))",
+        ),
+        "the sink has something to say": ("scores[0], values[0] = 7.0, 0.0", "scores[0] = 7.0"),
+        "a slope for the query, too": ("by_key.expand(8, 20, 20)", "by_key.mT + by_key"),
+        "the neighbour is seen": (
+            "apart = (keep_past(14) & keep_documents(document))[0, 0]",
+            "apart = keep_past(14)",
+        ),
+        "another token is changed": (
+            "changed[j] += 1.0\n        before",
+            "changed[0] += 1.0\n        before",
+        ),
+        "padding is never hidden": (
+            '"window, padded": keep_window(3, 12) & keep_real(real)',
+            '"window, padded": keep_window(3, 12) & keep_real(~real | real)',
+        ),
+        "FlexAttention sees one token less": ("((i - j < 3) | (j < 2))", "((i - j < 2) | (j < 2))"),
+    },
     "production/rope.md": {
         "the key is not turned": (
             "turn_one(query, p) @ turn_one(key, j) for",
