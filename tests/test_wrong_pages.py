@@ -507,7 +507,7 @@ WRONG = {
             "x = F.scaled_dot_product_attention(x, x, x, attn_mask=keep.tril(-1))",
         ),
         "the sink has something to say": ("scores[0], values[0] = 7.0, 0.0", "scores[0] = 7.0"),
-        "a slope for the query, too": ("by_key.expand(8, 20, 20)", "by_key.mT + by_key"),
+        "a slope for the query": ("by_key.expand(8, 20, 20)", "by_key.mT.expand(8, 20, 20)"),
         "the neighbour is seen": (
             "apart = (keep_past(14) & keep_documents(document))[0, 0]",
             "apart = keep_past(14)",
