@@ -14,6 +14,8 @@ import threading
 from pathlib import Path
 from unittest.mock import ANY
 
+import pytest
+
 from literate import page
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +24,8 @@ CHAPTERS = [
     path.relative_to(DOCS).as_posix() for path in page.pages(ROOT) if path.is_relative_to(DOCS)
 ]
 LABS = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("labs/*.ipynb"))
-PAGES = [source.rpartition(".")[0] + ".html" for source in [*CHAPTERS, *LABS]]
+SOURCES = {source.rpartition(".")[0] + ".html": source for source in [*CHAPTERS, *LABS]}
+PAGES = list(SOURCES)
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 800}
 FLAGS = [
@@ -64,6 +67,13 @@ CLICK = """async (address) => {
   await new Promise((passed) => setTimeout(passed, 125));
 }"""
 
+
+# Waits until what a script or a test has changed is drawn: fonts have come, and in three frames the
+# window has its size, what is laid out is painted, and styles that follow a scroll know it.
+DRAWN = """async () => {
+  await document.fonts.ready;
+  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+}"""
 
 # Goes one page back, and waits until it is there.
 BACK = """async () => {
@@ -147,6 +157,37 @@ USE = """async () => {
   told.named = document.querySelector('.md-search').getAttribute('aria-label');
   return told;
 }"""
+
+
+# Each page in turn; all tests of a page follow each other, and share it.
+each_page = pytest.mark.parametrize("path", PAGES)
+each_chapter = pytest.mark.parametrize(
+    "path", [path for path in PAGES if SOURCES[path] in CHAPTERS]
+)
+
+
+def show(page, viewport=None, **media):
+    """Give a page a window, a medium, a scheme, and wait until it is drawn so."""
+    if viewport:
+        page.set_viewport_size(viewport)
+    if media:
+        page.emulate_media(**media)
+    if scheme := {"light": "default", "dark": "slate"}.get(media.get("color_scheme")):
+        page.wait_for_function("(name) => document.body.dataset.mdColorScheme === name", arg=scheme)
+    page.evaluate(DRAWN)
+
+
+def scroll_to_the_end(page):
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.evaluate(DRAWN)
+
+
+def unfold(page):
+    """Open all that is folded, solutions above all."""
+    page.evaluate(
+        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
+    )
+    page.evaluate(DRAWN)
 
 
 def build(target: Path, project: Path = ROOT) -> subprocess.CompletedProcess:

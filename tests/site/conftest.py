@@ -4,6 +4,7 @@
 """
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,22 @@ from filelock import FileLock
 from tests.site import book
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
+    """Mark the tests of the site; those that open each page come last, page by page, to share it."""
+    place = {path: number for number, path in enumerate(book.PAGES, 1)}
+
+    def page_of(item):
+        given = getattr(item, "callspec", None) and item.callspec.params
+        return place.get(given and given.get("path"), 0) if opens(item) else 0
+
+    def opens(item):
+        return {"look", "walk", "shared"} & {*getattr(item, "fixturenames", ())}
+
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.site)
+    items.sort(key=page_of)
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +71,16 @@ def address(site):
         yield address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def unzipped(site, tmp_path_factory) -> Path:
+    """The offline copy that the site offers, unpacked on a disk."""
+    folder = tmp_path_factory.mktemp("offline")
+    with zipfile.ZipFile(site / "attention-executed.zip") as archive:
+        archive.extractall(folder)
+    return folder / "attention-executed"
+
+
+@pytest.fixture(scope="session")
 def browser():
     """Chromium, or one clear reason why there is none: a skip, under CI=true a failure."""
     playwright = pytest.importorskip("playwright.sync_api")
@@ -77,6 +99,9 @@ new PerformanceObserver((list) => {
   for (const shift of list.getEntries())
     moved.push([shift.value, ...shift.sources.map(({ node }) => (node?.outerHTML ?? node?.data ?? "").slice(0, 80))]);
 }).observe({ type: "layout-shift", buffered: true });"""
+# Keeps what moved and what was loaded until now.
+AT_FIRST = """window.movedAtFirst = [...moved];
+window.loadedAtFirst = performance.getEntriesByType("resource").map((entry) => entry.name);"""
 
 
 class Reader:
@@ -88,24 +113,34 @@ class Reader:
 
     def open(self, path, wake=True, **options):
         context = self.browser.new_context(
-            **{"viewport": book.WIDE, "reduced_motion": "reduce", **options}
+            **{
+                "viewport": book.WIDE,
+                "reduced_motion": "reduce",
+                "permissions": ["clipboard-read", "clipboard-write"],
+                **options,
+            }
         )
         self.contexts.append(context)
         context.on("page", self._watch)
         context.add_init_script(WATCH_SHIFTS)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)  # a busy machine is no fault of a page
         page.goto(path if "://" in path else self.address + path)
-        page.evaluate("document.fonts.ready.then(() => true)")
-        if wake and options.get("java_script_enabled", True):
-            page.evaluate(book.WAKE)
+        if options.get("java_script_enabled", True):
+            page.evaluate(book.DRAWN)
+            if wake:
+                page.evaluate(book.WAKE)
         return page
 
     def click_to(self, path, **options):
         """Open home (or, for home, another page), and from there the page by a click in the menu."""
         page = self.open("symbols.html" if path == "index.html" else "index.html", **options)
+        return self.go(page, path)
+
+    def go(self, page, path):
+        """Go from an open page to another by a click in the menu."""
         page.evaluate(book.CLICK, self.address + path)
-        page.evaluate("document.fonts.ready.then(() => true)")
+        page.evaluate(book.DRAWN)
         page.evaluate(book.WAKE)
         return page
 
@@ -158,7 +193,7 @@ def arrive(request, reader):
     return reader.open if request.param == "opened" else reader.click_to
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kept(browser, address):
     """The reader whose pages `look` shares, and its open pages by path and options."""
     reader, pages = Reader(browser, address), {}
@@ -181,19 +216,79 @@ def look(kept):
             if any(path != other for other, _ in pages):
                 reader.close()
                 pages.clear()
-            pages[key] = reader.open(path, wake=False, viewport=viewport, **options)
-            pages[key].wait_for_load_state("networkidle")
-            pages[key].evaluate("window.movedAtFirst = [...moved]")
-            pages[key].evaluate(book.WAKE)
-            pages[key].evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
+            page = reader.open(path, wake=False, viewport=viewport, **options)
+            page.wait_for_load_state("networkidle")
+            page.evaluate(AT_FIRST)
+            page.evaluate(book.WAKE)
+            page.evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
+            pages[key] = page
         page = pages[key]
-        page.set_viewport_size(viewport)
-        page.emulate_media(media="screen", color_scheme="light")
         page.evaluate(
             "document.querySelectorAll('details').forEach((d) => (d.open = unfolded.has(d)));"
             "scrollTo(0, 0)"
         )
+        book.show(page, viewport, media="screen", color_scheme="light")
         return page
 
     yield at
     reader.check()
+
+
+@pytest.fixture(scope="session")
+def walker(browser, address):
+    """The reader who walks through the book, by clicks alone."""
+    reader = Reader(browser, address)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def walk(walker):
+    """`walk(path)` goes to a page by a click in the menu, from the page where the last test stood.
+
+    It is the same window all along, unless it stands at that page already, as that test left it.
+    """
+
+    def to(path):
+        if not walker.contexts:
+            walker.open("index.html" if path != "index.html" else "symbols.html")
+            walker.contexts[0].pages[0].evaluate("window.same = true")
+        page = walker.contexts[0].pages[0]
+        if page.url.partition("#")[0] == walker.address + path:
+            return page
+        try:
+            return walker.go(page, path)
+        except Exception:  # the next test starts afresh
+            walker.close()
+            raise
+
+    yield to
+    walker.check()
+
+
+@pytest.fixture(scope="session")
+def disk(browser, unzipped):
+    """The reader of the offline copy, and the one window that they read it in."""
+    reader = Reader(browser, unzipped.as_uri() + "/")
+    yield reader, reader.open("404.html")
+    reader.close()
+
+
+@pytest.fixture
+def from_disk(disk):
+    """`from_disk(path)` opens a page of the offline copy, in the same window each time."""
+    reader, page = disk
+
+    def to(path):
+        page.goto(reader.address + path)
+        book.show(page)
+        return page
+
+    yield to
+    reader.check()
+
+
+@pytest.fixture(params=["opened", "clicked"])
+def shared(request):
+    """`shared(path)` is a page that tests share; a second run of the test comes there by a click."""
+    return request.getfixturevalue({"opened": "look", "clicked": "walk"}[request.param])

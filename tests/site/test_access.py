@@ -10,13 +10,6 @@ from PIL import Image
 from tests.site import book
 
 
-def unfold(page):
-    """Open all that is folded, solutions above all."""
-    page.evaluate(
-        "for (const fold of document.querySelectorAll('article details')) fold.open = true"
-    )
-
-
 def formulas(site):
     """Every formula of the book, and what is said for it: `(path, LaTeX, words)`."""
     for path in book.PAGES:
@@ -34,7 +27,7 @@ def test_every_formula_is_said_in_words(site):
 def test_a_screen_reader_is_told_the_words_and_may_explore_the_formula(look, site):
     path = "symbols.html"
     page = look(path)
-    unfold(page)
+    book.unfold(page)
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
     maths = [node for node in nodes if node["role"]["value"] == "MathMLMath"]
     told = [node["name"]["value"] for node in maths]
@@ -50,7 +43,7 @@ def painted(page, locator):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_forced_colours_a_scale_and_its_cells_are_told_by_length(look, scheme):
     page = look("correctness/causal-mask.html", forced_colors="active")
-    page.emulate_media(color_scheme=scheme)
+    book.show(page, color_scheme=scheme)
     for bar in page.locator(".output .key .bar").all():
         inside = painted(page, bar).crop((2, 2, 30, 10))
         assert len(inside.getcolors()) > 1, "a blank scale"
@@ -85,7 +78,7 @@ MOVING = """() => [document.documentElement, ...document.querySelectorAll("body 
 def test_who_wants_no_motion_gets_none(visit):
     page = visit("index.html", reduced_motion="no-preference")
     assert page.evaluate(MOVING), "nothing would move anyway"
-    page.emulate_media(reduced_motion="reduce")
+    book.show(page, reduced_motion="reduce")
     assert page.evaluate(MOVING) == []
 
 
@@ -109,9 +102,10 @@ RICH = [
 @pytest.mark.parametrize("path", RICH)
 def test_nothing_is_lost_four_times_enlarged_nor_with_the_text_spaced_out(look, path):
     page = look(path, viewport={"width": 320, "height": 256})
-    unfold(page)
+    book.unfold(page)
     for spacing in ("/* none */", SPACED):
         style = page.add_style_tag(content=spacing)
+        book.show(page)
         assert page.evaluate("document.scrollingElement.scrollWidth") == 320
         lost = page.evaluate(LOST)
         style.evaluate("(element) => element.remove()")

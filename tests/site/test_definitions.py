@@ -3,7 +3,6 @@
 import re
 
 from tests.site.test_reading import axe
-from tests.site.test_using import unzipped  # noqa: F401
 
 CHAPTER = "model/heads.html"
 
@@ -24,7 +23,7 @@ def test_a_word_of_the_glossary_is_explained_where_it_stands(arrive, address):
     shown.locator(".md-tooltip2--active[aria-label=Head]").wait_for()
     assert "One attention with its own queries, keys, values and weights." in tip.inner_text()
     assert "¶" not in tip.inner_text()
-    assert axe(shown, "'.md-tooltip2--active'", "a definition") == []
+    assert axe(shown, ".md-tooltip2--active") == []
     tip.locator("a").hover()
     tip.wait_for()
     shown.keyboard.press("Escape")
@@ -45,7 +44,7 @@ def test_a_definition_keeps_its_formulas(visit):
     shown.locator(".md-tooltip2--active math").first.wait_for()
 
 
-def test_from_a_disk_a_word_of_the_glossary_is_a_plain_link(visit, unzipped):  # noqa: F811
+def test_from_a_disk_a_word_of_the_glossary_is_a_plain_link(visit, unzipped):
     shown = visit((unzipped / CHAPTER).as_uri())
     link = shown.locator("a[data-preview]").first
     link.hover()

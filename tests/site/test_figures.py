@@ -684,7 +684,7 @@ def test_in_forced_colours_masked_cells_and_the_chosen_cell_keep_a_mark(visit):
 
 def test_on_paper_figures_stay_and_their_controls_go(visit):
     shown = visit("index.html")
-    shown.emulate_media(media="print")
+    book.show(shown, media="print")
     for gone in (".output:has(.heats) details", ".stepper", ".editor", ".tools"):
         assert not shown.locator(gone).first.is_visible()
     assert shown.locator(".controls label:visible").all_inner_texts() == ["journey"]
@@ -746,4 +746,4 @@ def test_axe_finds_nothing_in_any_figure(visit, viewport):
             details.click()
         for step in (2, 4):
             shown.locator(".stepper li button").nth(step).click()
-            assert axe(shown, "'figure'", f"{name}, step {step}") == []
+            assert axe(shown, "figure") == [], (name, step)

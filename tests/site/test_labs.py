@@ -7,7 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from tests.site import book
-from tests.site.test_using import CLICK_AND_READ, CLIPBOARD
+from tests.site.test_using import CLICK_AND_READ
 
 PATHS = [source.removesuffix(".ipynb") + ".html" for source in book.LABS]
 each_lab = pytest.mark.parametrize("path", PATHS)
@@ -17,11 +17,6 @@ WATCH = """window.moved = [];
 new PerformanceObserver((list) => moved.push(...list.getEntries())).observe({type: 'layout-shift', buffered: true});"""
 MOVED = """() => moved.map((entry) => [entry.value, ...entry.sources.map((source) =>
     (source.node?.textContent ?? 'gone').trim().slice(0, 40))])"""
-# Two frames: in the first what came is laid out, after the second its shifts have been told.
-SETTLED = """async () => {
-  await document.fonts.ready;
-  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
-}"""
 # Where the finding ends, where the figure does with its caption, and where its drawing begins.
 PLACES = """() => {
   const box = (selector) => document.querySelector(selector).getBoundingClientRect();
@@ -42,7 +37,7 @@ def open_with_late_fonts(page, address, path):
     for font in late:
         font.continue_()
     page.unroute("**/*.woff2")
-    page.evaluate(SETTLED)
+    page.evaluate(book.DRAWN)
 
 
 @each_lab
@@ -81,7 +76,7 @@ def test_a_lab_goes_from_the_answer_to_the_machine(site, path):
 
 
 def test_the_code_of_a_lab_is_one_click_away_and_copied_like_any_other(arrive):
-    page = arrive("labs/gpt.html", **CLIPBOARD)
+    page = arrive("labs/gpt.html")
     cells = nbformat.read(book.DOCS / "labs/gpt.ipynb", 4).cells
     drew = next(cell for cell in cells if "figure" in cell.metadata.get("tags", []))
     folded = page.locator("details", has_text="Code of the figure at the top")
@@ -89,7 +84,8 @@ def test_the_code_of_a_lab_is_one_click_away_and_copied_like_any_other(arrive):
     folded.locator("summary").click()
     assert folded.locator("code").is_visible()
     copy = folded.get_by_role("button", name="Copy this block")
-    assert copy.evaluate(CLICK_AND_READ).strip() == drew.source
+    (copied,) = copy.evaluate(CLICK_AND_READ)
+    assert copied.strip() == drew.source
 
 
 def test_a_lab_from_a_disk_and_without_scripts_still_answers_and_unfolds(visit, site):

@@ -4,7 +4,6 @@ import io
 import re
 import unicodedata
 
-import pytest
 from pypdf import PdfReader
 
 from tests.site import book
@@ -77,11 +76,9 @@ def sheets(pdf):
 
 def printed(page, scheme="dark", **paper):
     """Print a page as a reader would who reads it in this scheme; return what it holds, and the sheets."""
-    page.set_viewport_size(A4)
-    page.emulate_media(media="print", color_scheme=scheme)
-    name = {"dark": "slate", "light": "default"}[scheme]
-    page.wait_for_function("(name) => document.body.dataset.mdColorScheme === name", arg=name)
+    book.show(page, A4, media="print", color_scheme=scheme)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    book.show(page)
     held = page.evaluate(HELD)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     return held, sheets(page.pdf(**{"format": "A4"} | paper))
@@ -95,7 +92,7 @@ def faint(ink):
     return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) < 4.5
 
 
-@pytest.mark.parametrize("path", book.PAGES)
+@book.each_page
 def test_a_page_is_printed_whole_and_legibly_from_the_dark_scheme(look, path):
     page = look(path)
     held, paper = printed(page)
@@ -167,7 +164,7 @@ def test_an_explorable_prints_what_is_chosen_and_nothing_to_press(visit):
       mask.click();
     }""")
     figure = page.locator(".attention").first
-    page.emulate_media(media="print")
+    book.show(page, media="print")
     said = figure.inner_text()
     assert re.search(r"Query\s+bank\s", said)
     assert "causal mask" not in said

@@ -7,7 +7,6 @@ from mkdocs.utils.meta import get_data
 
 from literate import markup, page
 from tests.site import book
-from tests.site.test_reading import unfold
 
 # The text of what is visible, one entry for each element, as a reader would copy it.
 VISIBLE = """(boxes) => boxes
@@ -17,11 +16,11 @@ VISIBLE = """(boxes) => boxes
 CODE = ", ".join(f".language-{name} pre > code" for name in ("python", "py", "python3", "py3"))
 
 
-@pytest.mark.parametrize("source", book.CHAPTERS)
-def test_the_python_and_the_outputs_that_a_page_shows_are_those_that_were_checked(look, source):
-    blocks = page.read(book.DOCS / source).blocks
-    shown = look(source.removesuffix(".md") + ".html")
-    unfold(shown)
+@book.each_chapter
+def test_the_python_and_the_outputs_that_a_page_shows_are_those_that_were_checked(look, path):
+    blocks = page.read(book.DOCS / book.SOURCES[path]).blocks
+    shown = look(path)
+    book.unfold(shown)
     article = shown.locator(".md-content article")
     assert [code.strip("\n") for code in article.locator(CODE).evaluate_all(VISIBLE)] == [
         block.code.strip("\n") for block in blocks

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import zipfile
 
 import pytest
 
@@ -13,21 +12,31 @@ from literate.site import explorable
 from tests import pages
 from tests.literate import by_torch
 from tests.site import book
-from tests.site.test_reading import each_page, open_search, unfold
+from tests.site.test_reading import asked_elsewhere, open_search
 
-RUNNING = [one.name.removeprefix("docs/") for one in pages.RUNNING if one.name != "README.md"]
-CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+RUNNING = [
+    path
+    for path, source in book.SOURCES.items()
+    if f"docs/{source}" in {p.name for p in pages.RUNNING}
+]
+each_running = pytest.mark.parametrize("path", RUNNING)
 
-CLICK_AND_READ = """async (button) => {
-  await navigator.clipboard.writeText('');
-  button.click();
-  while (!('done' in button.dataset)) await new Promise(requestAnimationFrame);
-  return navigator.clipboard.readText();
+# Presses buttons one by one, and returns what each has copied.
+CLICK_AND_READ = """async (buttons) => {
+  const copied = [];
+  for (const button of [buttons].flat()) {
+    await navigator.clipboard.writeText('');
+    delete button.dataset.done;
+    button.click();
+    while (!('done' in button.dataset)) await new Promise(requestAnimationFrame);
+    copied.push(await navigator.clipboard.readText());
+  }
+  return copied;
 }"""
 
 # For each page a process of its own, forked from one that has torch imported and nothing else. Most
-# programs begin with the whole of the one before: that part runs once, and what is left of each
-# program runs in a fork that starts from exactly there, so no program sees another's end.
+# programs begin with the whole of the one before: that part runs once. One that is no beginning of
+# the next runs its end in a fork, so no program sees another's end.
 RUNNER = r"""
 import contextlib, io, json, os, shutil, sys, tempfile, traceback, types
 import torch
@@ -69,10 +78,12 @@ def run_page(programs, out):
             run(program, begun, module, printed)
             report.write(printed.getvalue())
 
-        results.append(forked(finish))
         if following.startswith(program):
             run(program, begun, module, printed)
+            results.append(printed.getvalue())
             begun = program
+        else:
+            results.append(forked(finish))
     json.dump(results, out)
 
 files = os.getcwd()
@@ -115,19 +126,19 @@ def page_with(site):
     return found
 
 
-@pytest.mark.parametrize("source", RUNNING)
-def test_each_block_is_copied_with_everything_above(arrive, source):
-    shown = arrive(source.removesuffix(".md") + ".html", **CLIPBOARD)
-    unfold(shown)
-    buttons = shown.locator(".md-content article [data-copy=above]").all()
-    copied = [button.evaluate(CLICK_AND_READ) for button in buttons]
-    program = page.read(book.DOCS / source)
+@each_running
+def test_each_block_is_copied_with_everything_above(shared, path):
+    shown = shared(path)
+    book.unfold(shown)
+    copied = shown.locator(".md-content article [data-copy=above]").evaluate_all(CLICK_AND_READ)
+    program = page.read(book.DOCS / book.SOURCES[path])
     assert copied == export.programs(program)
     assert len(copied) == len(program.blocks)
 
 
-@pytest.mark.parametrize("source", RUNNING)
-def test_what_is_copied_prints_what_the_page_shows(run_each, source, capsys):
+@each_running
+def test_what_is_copied_prints_what_the_page_shows(run_each, path, capsys):
+    source = book.SOURCES[path]
     program = page.read(book.DOCS / source)
     agreed, expected, moved = 0, "", []
     varies = False
@@ -147,7 +158,7 @@ def test_what_is_copied_prints_what_the_page_shows(run_each, source, capsys):
 
 
 def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(arrive):
-    shown = arrive(RUNNING[-1].removesuffix(".md") + ".html", **CLIPBOARD)
+    shown = arrive(RUNNING[-1])
     button = shown.locator(".md-content article [data-copy=copy]").first
     button.focus()
     shown.keyboard.press("Enter")
@@ -223,7 +234,7 @@ def test_the_script_of_an_explorable_is_fetched_when_one_is_near(visit, page_wit
 
 def test_what_a_page_offers_to_take_away_is_downloaded(arrive, page_with, site, address):
     shown = arrive(page_with('class="take-file"', "Notebook</a>"))
-    unfold(shown)
+    book.unfold(shown)
     links = shown.locator(".md-content a[download]").all()
     assert len(links) >= 4  # notebook, script, Markdown, a snippet
     for link in links:
@@ -245,14 +256,14 @@ def test_math_is_drawn_in_its_own_font(arrive, page_with):
 
 
 def test_a_solution_unfolds_and_its_code_is_copied(arrive, page_with):
-    shown = arrive(page_with('class="success"'), **CLIPBOARD)
+    shown = arrive(page_with('class="success"'))
     solution = shown.locator(".md-content article details.success", has=shown.locator("pre")).first
     code = solution.locator(".highlight pre > code").first
     assert not code.is_visible()
     solution.locator("summary").click()
     assert code.is_visible()
     copied = solution.locator("[data-copy=copy]").first.evaluate(CLICK_AND_READ)
-    assert copied == code.text_content()
+    assert copied == [code.text_content()]
 
 
 def test_the_table_of_contents_leads_to_a_section(arrive, page_with):
@@ -299,38 +310,31 @@ def test_every_feature_works_from_home_a_chapter_the_glossary_and_after_back(vis
     assert shown.evaluate("window.notReloaded")
 
 
-def test_every_feature_survives_going_forward_and_back(visit, address):
-    order = [path for path in book.PAGES if not path.startswith("labs/")]
-    alone = {}
-    shown = visit("index.html")
-    for path in order:
-        shown.goto(address + path)
-        alone[path] = features(shown)
-        assert alone[path]["copy"] == alone[path]["blocks"]
-        assert alone[path]["alive"] == alone[path]["explorables"]
-    shown.goto(address + order[0])
-    shown.evaluate("window.notReloaded = true")
+@book.each_page
+def test_a_page_is_whole_after_a_click_and_after_going_back(look, walk, address, path):
+    alone = features(look(path))
+    assert alone["copy"] == alone["blocks"]
+    assert alone["alive"] == alone["explorables"]
+    shown = walk(path)
+    assert features(shown) == alone
+    shown.evaluate(book.CLICK, address + ("cite.html" if path != "cite.html" else "symbols.html"))
+    shown.evaluate(book.BACK)
+    book.show(shown)
+    assert shown.url == address + path
+    assert features(shown) == alone
+    assert shown.evaluate("window.same"), "a page was loaded anew: navigation was not instant"
 
-    def arrive(path):
-        shown.wait_for_url(address + path)
-        seen = None
-        for _ in range(100):  # a new page is filled in steps
-            if (seen := features(shown)) == alone[path]:
-                return
-            shown.wait_for_timeout(50)
-        assert seen == alone[path], path
 
-    for path in order[1:]:
-        shown.evaluate(book.CLICK, address + path)
-        arrive(path)
-    for path in reversed(order[:-1]):
-        shown.go_back()
-        arrive(path)
-    shown.go_forward()
-    arrive(order[1])
-    assert shown.evaluate("window.notReloaded === true"), (
-        "a page was loaded anew: navigation was not instant"
+@book.each_page
+def test_a_page_asks_no_other_host_when_all_on_it_is_pressed(walk, path):
+    shown = walk(path)  # which fails the test at its end if anything went elsewhere
+    shown.evaluate("performance.clearResourceTimings()")
+    book.scroll_to_the_end(shown)
+    shown.evaluate(
+        "document.querySelectorAll('.md-content article :is(summary, button)').forEach((b) => b.click())"
     )
+    shown.wait_for_load_state("networkidle")
+    assert asked_elsewhere(shown) == []
 
 
 READ = "document.querySelectorAll('[data-read]').length"
@@ -340,7 +344,7 @@ def test_a_page_read_to_its_end_is_marked_until_one_button_forgets_it(arrive, ad
     shown = arrive("foundations/averaging.html")
     assert shown.evaluate(READ) == 0
     assert shown.get_by_role("button", name="Forget").count() == 0
-    shown.evaluate("scrollTo(0, document.body.scrollHeight)")
+    book.scroll_to_the_end(shown)
     shown.get_by_role("button", name="Forget what I have read").wait_for()
     shown.evaluate(book.CLICK, address + "foundations/index.html")
     marked = "[...document.querySelectorAll('[data-read]')].map((link) => link.pathname)"
@@ -363,7 +367,7 @@ def test_where_a_browser_keeps_nothing_a_page_works_and_says_nothing(visit, addr
     shown = visit("symbols.html")
     shown.context.add_init_script(REFUSED)
     shown.goto(address + "foundations/averaging.html")
-    shown.evaluate("scrollTo(0, document.body.scrollHeight)")
+    book.scroll_to_the_end(shown)
     shown.locator(".md-footer a").first.wait_for()
     shown.wait_for_selector("[data-copy=above]", state="attached")
     shown.evaluate("localStorage.setItem('book-read', '[]')")
@@ -396,25 +400,16 @@ def test_the_palette_stays_as_chosen(arrive, address):
     assert shown.evaluate("document.body.dataset.mdColorScheme") == "slate"
 
 
-@pytest.fixture(scope="module")
-def unzipped(site, tmp_path_factory):
-    """The offline copy that the site offers, unpacked on a disk."""
-    folder = tmp_path_factory.mktemp("offline")
-    with zipfile.ZipFile(site / "attention-executed.zip") as archive:
-        archive.extractall(folder)
-    return folder / "attention-executed"
-
-
 def test_the_offline_copy_is_the_whole_site(site, unzipped):
     files = {path.relative_to(site) for path in site.rglob("*") if path.is_file()}
     offline = {path.relative_to(unzipped) for path in unzipped.rglob("*") if path.is_file()}
     assert files - offline == {(site / "attention-executed.zip").relative_to(site)}
 
 
-@each_page
-def test_a_page_works_from_a_disk(look, visit, unzipped, path):
+@book.each_page
+def test_a_page_works_from_a_disk(look, from_disk, path):
     served = look(path)
-    shown = visit((unzipped / path).as_uri(), **CLIPBOARD)
+    shown = from_disk(path)
     found = features(shown)
     assert found == features(served)
     assert shown.evaluate(

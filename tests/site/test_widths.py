@@ -7,15 +7,12 @@ import pytest
 from PIL import Image, ImageChops
 
 from tests.site import book
-from tests.site.test_reading import each_page, unfold
 
 SCROLL_BAR = 15  # pixels that an old-fashioned one takes of a window
 DESKTOPS = (book.WIDE["width"] - SCROLL_BAR, 1440, 1920)
 
-# What is wrong with a page at its width: each test asks for some of these lists. A window that has
-# changed its width is drawn once before styles that follow a scroll know it.
-LOOK = """async () => {
-  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+# What is wrong with a page at its width: each test asks for some of these lists.
+LOOK = """() => {
   const article = document.querySelector('.md-content article');
   const all = [...article.querySelectorAll('*')], box = (one) => one.getBoundingClientRect();
   const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
@@ -62,23 +59,23 @@ def window(width):
     return {"width": width, "height": 900}
 
 
-@each_page
+@book.each_page
 def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look, path):
     page = look(path, window(768))
-    unfold(page)
+    book.unfold(page)
     wrong = {}
     for width in (768, 1024, *DESKTOPS):
-        page.set_viewport_size(window(width))
+        book.show(page, window(width))
         found = page.evaluate(LOOK)
         asked = (*ALWAYS, "scrolls") if width in DESKTOPS else (*ALWAYS, *SHOWN)
         wrong |= {f"at {width}, {kind}": found[kind] for kind in asked if found[kind]}
     assert wrong == {}
 
 
-@each_page
+@book.each_page
 def test_a_phone_shows_charts_and_maps_whole_and_says_where_more_is_hidden(look, path):
     page = look(path, book.NARROW)
-    unfold(page)
+    book.unfold(page)
     found = page.evaluate(LOOK)
     assert {kind: found[kind] for kind in (*ALWAYS, *SHOWN, "is cut") if found[kind]} == {}
     assert page.evaluate(WORDS) == []
@@ -90,7 +87,7 @@ def test_a_line_as_long_as_the_formatter_allows_fits(visit, site):
     ]
     path = next(path for path in book.PAGES if 'class="success"' in (site / path).read_text())
     page = visit(path)
-    unfold(page)
+    book.unfold(page)
     too_wide = """(letters) => {
       const line = 'm'.repeat(letters);
       return [...document.querySelectorAll('.md-content article pre > code')].filter((code) => {
@@ -99,7 +96,7 @@ def test_a_line_as_long_as_the_formatter_allows_fits(visit, site):
       }).length;
     }"""
     for width in DESKTOPS:
-        page.set_viewport_size(window(width))
+        book.show(page, window(width))
         assert page.evaluate(too_wide, longest) == 0
         assert page.evaluate(too_wide, longest + 20) > 0, "this would pass whatever the width"
 
@@ -128,11 +125,12 @@ COLOURS = {
 def test_a_box_fades_at_the_side_where_it_hides_something(visit, path, kinds):
     page = visit(path, viewport=book.NARROW)
     for name, colours in COLOURS.items():
-        page.emulate_media(**colours)
+        book.show(page, **colours)
         for kind in kinds:
             page.evaluate(CHOOSE, kind)
             for share, sides in SIDES.items() if name == "light" else [(0.5, {"left", "right"})]:
                 page.evaluate(SCROLL, share)
+                book.show(page)
                 assert faded(page) == sides, (name, kind, share)
 
 
@@ -148,8 +146,10 @@ def faded(page):
     plain = page.add_style_tag(
         content="*, ::after { mask-image: none !important } .heatmap ::after { opacity: 0 !important }"
     )
+    book.show(page)
     differs = ImageChops.difference(shown, picture()).point(lambda value: 255 * (value > 24))
     plain.evaluate("(style) => style.remove()")
+    book.show(page)
     middle = differs.width // 2
     halves = {"left": (0, 0, middle, differs.height), "right": (middle, 0, *differs.size)}
     return {side for side, half in halves.items() if differs.crop(half).getbbox()}
