@@ -341,6 +341,9 @@ def main(kind: str, handle: str) -> None:
     import numpy.random  # noqa: F401
     import torch  # noqa: F401
 
+    if kind == "fork":  # an optimizer's first step imports it, and takes longer over it than over steps
+        import torch._dynamo  # noqa: F401
+
     warnings.simplefilter("ignore")
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         # Of torch's: a page that ends has its own alone.
