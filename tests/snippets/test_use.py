@@ -607,6 +607,19 @@ def test_leading_dimensions_of_every_number_give_the_same(snippet):
         assert_same(run(*sample, **given), whole[i])
 
 
+@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 3, 1), (1, 1, 2), (3, 1), (1,), (1, 1, 1)])
+@pytest.mark.parametrize(
+    "snippet", ["scaled_dot_product_attention", "self_attention", "cross_attention"]
+)
+def test_a_mask_that_some_leading_dimensions_share_is_laid_over_them(snippet, shape):
+    run, inputs, _ = example(snippet, batch=12)
+    inputs = [part.reshape(2, 3, 2, *part.shape[1:]) for part in inputs]
+    mask = torch.rand(*shape, 5, 5) < 0.7
+    wanted = run(*inputs, attn_mask=mask.expand(2, 3, 2, 5, 5))
+    assert_same(run(*inputs, attn_mask=mask), wanted)
+    assert_same(run(*inputs, attn_mask=mask, need_weights=True)[0], wanted)
+
+
 @compiles
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own
 def test_shared_heads_are_exported_and_compiled_as_they_run():
