@@ -113,8 +113,10 @@
   function nameScrollers() {
     const boxes = SCROLLERS.flatMap(([selector, name]) =>
       Array.from(document.querySelectorAll(selector), (box) => ({ box, name })));
+    const fading = Array.from(document.querySelectorAll(FADES), (box) => ({ box }));
     // All are measured before any is changed: the page is laid out once.
-    for (const one of boxes) one.scrolls = one.box.scrollWidth > one.box.clientWidth + 1;
+    for (const one of [...boxes, ...fading]) one.scrolls = one.box.scrollWidth > one.box.clientWidth + 1;
+    for (const { box, scrolls } of fading) box.toggleAttribute("data-scrolls", scrolls);
     for (const { box, name, scrolls } of boxes) {
       for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
         if (scrolls) box.setAttribute(attribute, value);

@@ -134,6 +134,16 @@ def test_a_box_fades_at_the_side_where_it_hides_something(visit, path, kinds):
                 assert faded(page) == sides, (name, kind, share)
 
 
+def test_with_scripts_off_a_box_fades_as_well(visit):
+    page = visit(
+        "foundations/query-key-value.html", viewport=book.NARROW, java_script_enabled=False
+    )
+    for kind in ("pre > code", ".output pre", ".heat", ".math"):
+        page.evaluate(CHOOSE, kind)
+        name = page.evaluate("getComputedStyle(chosen).animationName")
+        assert name.startswith("book-fades"), kind
+
+
 def faded(page):
     """The sides of the chosen box that look otherwise than where nothing shows what it hides."""
     left, top, right, bottom = page.evaluate(PLACE)
