@@ -27,13 +27,13 @@ def test_a_word_of_the_glossary_is_explained_where_it_stands(arrive, address):
     tip.locator("a").hover()
     tip.wait_for()
     shown.keyboard.press("Escape")
-    assert not tip.is_visible()
+    tip.wait_for(state="hidden")
     shown.mouse.move(2, 2)
     tip.wait_for(state="detached")
     link.focus()
     tip.wait_for()
     shown.keyboard.press("Escape")
-    assert not tip.is_visible()
+    tip.wait_for(state="hidden")
     assert shown.evaluate("document.activeElement.hasAttribute('data-preview')")
 
 

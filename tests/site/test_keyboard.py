@@ -61,11 +61,11 @@ def test_where_the_menu_folds_a_key_opens_it_and_escape_shuts_it(arrive):
     assert page.evaluate(f"{FOCUS}.getAttribute('aria-label')") == "Menu"
 
 
-SEEN = f"""new Promise(requestAnimationFrame).then(() => {{
+SEEN = f"""(() => {{
   const one = {FOCUS}, box = one.getBoundingClientRect();
   const inside = one.closest('.md-sidebar--primary') !== null;
   return [inside, !inside || one.contains(document.elementFromPoint(box.x + 9, box.y + 5)), one.textContent]
-}})"""
+}})()"""
 
 
 def test_every_stop_of_the_open_menu_is_in_sight(visit):
@@ -74,7 +74,7 @@ def test_every_stop_of_the_open_menu_is_in_sight(visit):
     page.keyboard.press("Enter")
     inside, stops = True, []
     while inside:
-        page.evaluate(SEEN)  # what slides is there a frame later
+        book.show(page)  # what slides is there
         inside, seen, words = page.evaluate(SEEN)
         assert seen, words
         stops.append(words)
@@ -104,13 +104,14 @@ def test_after_a_click_the_focus_is_at_the_new_heading_and_after_back_where_it_w
     assert page.evaluate("scrollY") == 0
     section = "document.querySelector('#exercises')"
     page.evaluate(f"{section}.scrollIntoView({{ behavior: 'instant' }})")
+    book.show(page)
     page.wait_for_function("history.state?.y > 1000")  # the theme has noted it
     here = page.evaluate("scrollY")
     page.evaluate(book.CLICK, address + MODEL)
     assert page.evaluate(f"{FOCUS} === document.querySelector('article h1')")
     page.go_back()
     page.wait_for_function(f"() => {FOCUS} === {section}")
-    assert abs(page.evaluate("scrollY") - here) < 2
+    page.wait_for_function("(here) => Math.abs(scrollY - here) < 2", arg=here)
     assert page.evaluate("window.same")
     page.keyboard.press("Tab")  # and goes on from there
     assert page.evaluate(f"{section}.compareDocumentPosition({FOCUS}) & 4")

@@ -164,6 +164,10 @@ def test_a_report_names_the_block_that_was_pointed_at_last(arrive):
     shown = arrive(CHAPTER)
     link = shown.locator("a.report")
     shown.locator(".md-content figure.output").nth(1).hover()
+    shown.wait_for_function(  # its script comes with the first pointer on the page
+        "performance.getEntriesByType('resource').some(({ name }) => name.endsWith('asked.js'))"
+    )
+    book.show(shown)
     link.hover()
     program = next(page for page in RUNNING if page.name == "docs/model/heads.md")
     outputs = [n for n, block in enumerate(program.blocks, 1) if block.output]

@@ -176,7 +176,7 @@ def test_search_finds_a_word_and_leads_to_it(arrive, path):
     first.wait_for()
     first.click()
     shown.wait_for_url(lambda url: path not in url or "#" in url or "?h=" in url)
-    assert "softmax" in shown.locator(".md-content article").inner_text().lower()
+    shown.locator(".md-content article", has_text="softmax").wait_for()
 
 
 LIT = """table => [...table.querySelectorAll('th')]
@@ -429,7 +429,7 @@ def test_search_works_from_a_disk(visit, unzipped):
     result.wait_for()
     result.click()
     shown.wait_for_url(re.compile(r"^file:.*\.html"))
-    assert "softmax" in shown.locator(".md-content article").inner_text().lower()
+    shown.locator(".md-content article", has_text="softmax").wait_for()
 
 
 def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
