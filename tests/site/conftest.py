@@ -15,20 +15,27 @@ from tests.site import book
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
-    """Mark the tests of the site; those that open each page come last, page by page, to share it."""
+    """Mark the tests of the site; those of each page come last, page by page, to share it."""
     place = {path: number for number, path in enumerate(book.PAGES, 1)}
-
-    def page_of(item):
-        given = getattr(item, "callspec", None) and item.callspec.params
-        return place.get(given and given.get("path"), 0) if opens(item) else 0
-
-    def opens(item):
-        return {"look", "walk", "shared"} & {*getattr(item, "fixturenames", ())}
-
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.site)
-    items.sort(key=page_of)
+            item.place = place.get(
+                hasattr(item, "callspec") and item.callspec.params.get("path"), 0
+            )
+    items.sort(key=lambda item: getattr(item, "place", 0))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, keep the tests of a page on one worker, and so what else shares a file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SiteScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            named = [path for path in book.PAGES if path in nodeid]
+            return max(named, key=len) if named else nodeid.partition("::")[0]
+
+    return SiteScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

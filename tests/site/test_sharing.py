@@ -16,7 +16,7 @@ FONTS = book.DOCS / "assets/fonts"
 CARD_WEIGHS = 30 * 1024  # bytes at most
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def heads(site):
     """The head of each page's HTML, by the page's path."""
     texts = {path: (site / path).read_text(encoding="utf-8") for path in book.PAGES}

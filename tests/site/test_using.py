@@ -95,7 +95,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run_each():
     """`run_each(programs)` returns what each program printed, errors included."""
     command = [sys.executable, "-c", RUNNER]
