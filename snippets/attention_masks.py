@@ -33,7 +33,8 @@ def keep_past(queries: int, keys: int | None = None, *, device=None) -> Tensor:
             triangle ends in the lower right corner.
         device: where to make the mask; None means PyTorch's default.
     """
-    return _back(queries, keys, device) >= 0
+    asks, seen = _places(queries, keys, device)
+    return seen <= asks
 
 
 def keep_window(window: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
@@ -44,16 +45,16 @@ def keep_window(window: int, queries: int, keys: int | None = None, *, device=No
     """
     if not isinstance(window, int) or window < 1:
         raise ValueError(f"window must be a positive integer, got {window!r}")
-    back = _back(queries, keys, device)
-    return (back >= 0) & (back < window)
+    asks, seen = _places(queries, keys, device)
+    return (seen <= asks) & (seen > asks - window)
 
 
 def keep_sinks(sinks: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
     """True for the first `sinks` tokens, as far as they are not to come, (queries, keys)."""
     if not isinstance(sinks, int) or sinks < 0:
         raise ValueError(f"sinks must be an integer of 0 or more, got {sinks!r}")
-    back = _back(queries, keys, device)
-    return (back >= 0) & (torch.arange(back.size(1), device=device) < sinks)
+    asks, seen = _places(queries, keys, device)
+    return (seen <= asks) & (seen < sinks)
 
 
 def keep_prefix(prefix: Tensor, queries: int, keys: int | None = None) -> Tensor:
@@ -118,8 +119,8 @@ def keep_itself_at_least(keep: Tensor) -> Tensor:
     Args:
         keep: (..., queries, keys), True keeps.
     """
-    itself = _back(keep.size(-2), keep.size(-1), keep.device) == 0
-    return keep | (itself & ~keep.any(dim=-1, keepdim=True))
+    asks, seen = _places(keep.size(-2), keep.size(-1), keep.device)
+    return keep | ((seen == asks) & ~keep.any(dim=-1, keepdim=True))
 
 
 def alibi_slopes(num_heads: int, *, device=None) -> Tensor:
@@ -143,17 +144,18 @@ def alibi_bias(num_heads: int, queries: int, keys: int | None = None, *, device=
     nothing: for a causal model alibi_bias(…).masked_fill(~keep_past(…), -inf). Four bytes for each
     element and head.
     """
-    distance = _back(queries, keys, device).abs()
+    asks, seen = _places(queries, keys, device)
+    distance = (asks - seen).abs()  # (queries, keys)
     return alibi_slopes(num_heads, device=device)[:, None, None] * -distance
 
 
-def _back(queries: int, keys: int | None, device) -> Tensor:
-    """Return how many places each key lies behind each query, (queries, keys)."""
+def _places(queries: int, keys: int | None, device) -> tuple[Tensor, Tensor]:
+    """Return the place of each query, (queries, 1), and of each key, (keys,)."""
     keys = queries if keys is None else keys
     if not 0 <= queries <= keys:
         raise ValueError(f"queries must be from 0 to keys={keys}, got {queries!r}")
     place = torch.arange(keys, device=device)
-    return place[keys - queries :, None] - place
+    return place[keys - queries :, None], place
 
 
 def _check_document(document: Tensor) -> None:

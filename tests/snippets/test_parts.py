@@ -8,11 +8,20 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from snippets.attention_backward import attention
+from snippets.attention_masks import keep_window
 from snippets.causal_average import causal_average
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
+from snippets.flash_attention import flash_attention
+from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.kv_cache import KVCache
+from snippets.latent_attention import LatentAttention
+from snippets.linear_attention import linear_attention
 from snippets.multi_head_attention import MultiHeadAttention
+from snippets.online_softmax import attend_part
 from snippets.positions import LearnedPositions
+from snippets.ring_attention import ring_attention
+from snippets.rope import RotaryPositions
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
 from snippets.self_attention import SelfAttention
 from tests.snippets.problems import SNIPPETS
@@ -24,7 +33,8 @@ ROWS = {
     row[1]: [cell.strip() for cell in row[2].split("|")]
     for row in re.finditer(r"^\| \[([a-z_]+)\.py\]\([^|]*\| (.*) \|$", PAGE, re.MULTILINE)
 }
-NOT_LISTED = {"book_file", "gpt"}  # what loads the book's files, and the whole model
+# What loads the book's files, whole models, and what writes with them.
+NOT_LISTED = {"book_file", "gpt", "llama", "generate", "speculative_sampling"}
 T, CHANNELS = 16_384, 64
 # Part → the call whose bytes its row names, given (T, CHANNELS) tokens in float32.
 CALLS = {
@@ -36,15 +46,40 @@ CALLS = {
     "multi_head_attention": lambda x: MultiHeadAttention(CHANNELS, 1)(x),
     "positions": lambda x: LearnedPositions(T, CHANNELS)(x),
     "attention_backward": lambda x: backward(x.clone().requires_grad_()),
+    "rope": lambda x: RotaryPositions(CHANNELS)(x[None, None], torch.arange(T)),
+    "attention_masks": lambda x: keep_window(1024, T),
+    "kv_cache": lambda x: KVCache(T).update(x[None, None], x[None, None]),
+    "grouped_query_attention": lambda x: GroupedQueryAttention(CHANNELS, 1)(x[None]),
+    "latent_attention": lambda x: LatentAttention(CHANNELS, 1, latent_dim=16, head_dim=CHANNELS)(
+        x[None]
+    ),
+    "online_softmax": lambda x: attend_part(x, x[: T // 16], x[: T // 16]),
+    "flash_attention": lambda x: flash_attention(x, x, x, is_causal=True, block=1024),
+    "ring_attention": lambda x: ring_attention(*3 * [x[None, : T // 16]], OneOf16()),
+    "linear_attention": lambda x: linear_attention(x, x, x)[0],
 }
 PARAMETERS = {"positions": 4}  # MiB that a call above makes once, and no pass does
 COPIES = {"attention_backward": 4}  # of the input, made to ask for a gradient
+
+
+class OneOf16:
+    """The first of 16 devices, which gets back what it sends: the bytes are those of a ring."""
+
+    rank, size = 0, 16
+
+    def pass_on(self, *tensors):
+        return lambda: list(tensors)
 
 
 def backward(x):
     """Both passes of the attention that is written out."""
     with torch.enable_grad():
         attention(x, x, x).sum().backward()
+
+
+def test_what_has_no_row_is_linked():
+    for part in NOT_LISTED - {"book_file"}:
+        assert f"[{part}.py](snippets/{part}.py){{ download=" in PAGE
 
 
 def test_every_part_has_a_row_and_every_row_its_bytes():
