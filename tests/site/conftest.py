@@ -13,17 +13,20 @@ from filelock import FileLock
 from tests.site import book
 
 
+def pytest_itemcollected(item):
+    item.add_marker(pytest.mark.site)
+
+
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
-    """Mark the tests of the site; those of each page come last, page by page, to share it."""
-    place = {path: number for number, path in enumerate(book.PAGES, 1)}
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.site)
-            item.place = place.get(
-                hasattr(item, "callspec") and item.callspec.params.get("path"), 0
-            )
-    items.sort(key=lambda item: getattr(item, "place", 0))
+    """The tests of each page of the site come last, page by page, to share it."""
+    places = {path: number for number, path in enumerate(book.PAGES, 1)}
+
+    def place(item):
+        named = item.callspec.params.get("path") if hasattr(item, "callspec") else None
+        return places.get(named, 0) if "site" in item.keywords else 0
+
+    items.sort(key=place)
 
 
 def pytest_xdist_make_scheduler(config, log):
