@@ -29,6 +29,7 @@ def pytest_collection_modifyitems(items):
     items.sort(key=place)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With -n, keep the tests of a page on one worker, and so what else shares a file."""
     from xdist.scheduler import LoadScopeScheduling
