@@ -339,7 +339,7 @@ def _kill_all(pages: set[int]) -> None:
 def main(kind: str, handle: str) -> None:
     """Be a nursery on the socket `handle`, or one page on the connection `handle`."""
     import numpy.random  # noqa: F401
-    import torch  # noqa: F401
+    import torch
 
     if kind == "fork":  # an optimizer's first step imports it, and takes longer over it than over steps
         import torch._dynamo  # noqa: F401
