@@ -341,9 +341,8 @@ def main(kind: str, handle: str) -> None:
     import numpy.random  # noqa: F401
     import torch
 
-    if (
-        kind == "fork"
-    ):  # an optimizer's first step imports it, and takes longer over it than over steps
+    if kind == "fork":
+        # An optimizer's first step imports it, and takes longer over that than over many steps.
         import torch._dynamo  # noqa: F401
 
     warnings.simplefilter("ignore")
