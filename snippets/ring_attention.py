@@ -93,7 +93,7 @@ def ring_attention(
 
     Not fused: scores are made block by block, (T / size)² of them in each head at a time (a quarter
     of that with zigzag), never T². The backward pass makes them anew. A device with a fused kernel
-    that returns the log-sum-exp puts it in the place of _attend and _attend_backward.
+    that returns the logsumexp puts it in the place of _attend and _attend_backward.
 
     Args:
         query: (..., num_heads, T / size, head_dim).
@@ -196,7 +196,7 @@ def merge(output: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> tupl
 
 
 def _attend(q, k, v, diagonal, scale) -> tuple[Tensor, Tensor]:
-    """Return attention over one block of keys, and the log-sum-exp of each row."""
+    """Return attention over one block of keys, and the logsumexp of each row."""
     scores = _scores(q, k, diagonal, scale)
     lse = scores.logsumexp(dim=-1, keepdim=True)
     return (scores - lse).exp().to(v.dtype) @ v, lse

@@ -316,7 +316,7 @@ def test_math_is_read_with_scripts_off(visit, with_math):
     page = visit(with_math, java_script_enabled=False)
     formulas = page.locator(".md-content article math:not(details:not([open]) math)")
     boxes = [formula.bounding_box() for formula in formulas.all()]
-    assert all(box and box["width"] > 4 and box["height"] > 8 for box in boxes)
+    assert all(box and box["width"] > 3 and box["height"] > 5 for box in boxes)
     assert page.locator(".md-content article math annotation:visible").count() == 0
 
 
