@@ -31,9 +31,12 @@
     return item;
   }
 
+  const named = (url, query) => url.split("/").pop().replace(".html", "").replaceAll("-", " ") === query;
+
   async function show(query) {
     const { items, nearest } = await (await bookSearcher()).search(query);
     if (query !== input.value) return items.length; // typed on
+    items.sort((one, other) => named(other.url, query) - named(one.url, query)); // who bears the name comes first
     list.replaceChildren(...items.slice(0, MOST).map(row));
     status.textContent = items.length ? "" : query.trim() && "Nothing found.";
     if (nearest) {

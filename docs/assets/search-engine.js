@@ -85,7 +85,8 @@ window.bookSearch = (() => {
     const options = { tokenize: (term) => [term], processTerm: stem, boost: BOOST, weights: WEIGHTS };
     const found = index.search(word, { ...options, prefix: word.length >= PREFIX });
     if (found.length || word.length < PREFIX) return found;
-    return index.search(word, { ...options, fuzzy: word.length < 6 ? 1 : 2 });
+    const near = index.search(word, { ...options, fuzzy: 1 }); // one letter wrong before two
+    return near.length || word.length < 6 ? near : index.search(word, { ...options, fuzzy: 2 });
   }
 
   /* Pages, the best first: `{ url, title, question, score, terms, missing, sections }`, where a

@@ -99,8 +99,11 @@ def fonts(engine):
     """The families that were loaded."""
     return set(
         engine.run(
-            """() => [...document.fonts].filter((font) => font.status === 'loaded')
-                 .map((font) => font.family.replaceAll('"', ''))"""
+            """async () => {
+                 await document.fonts.ready;
+                 return [...document.fonts].filter((font) => font.status === 'loaded')
+                   .map((font) => font.family.replaceAll('"', ''));
+               }"""
         )
     )
 

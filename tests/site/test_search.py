@@ -63,7 +63,7 @@ def test_the_best_page_is_among_the_first_three(box, capsys):
 
 
 @pytest.mark.parametrize(
-    ("typed", "near"), [("backprobagatoin", "backpropagation"), ("sotfmacks", "softmax")]
+    ("typed", "near"), [("backprobagatoin", "backpropagation"), ("sofmatcks", "softmax")]
 )
 def test_where_nothing_is_found_the_nearest_word_is_a_press_of_enter_away(box, look, typed, near):
     assert box(typed) == []
@@ -105,7 +105,7 @@ def test_a_result_leads_to_its_words_and_marks_them(arrive):
     shown = arrive("symbols.html")
     open_search(shown, "vareance")
     shown.locator(".md-search-result__item a").first.click()
-    shown.locator(".md-content mark").first.wait_for()
+    shown.locator(".md-content mark:visible").first.wait_for()
     assert "variance" in shown.evaluate(MARKED)
 
 
