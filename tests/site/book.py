@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from unittest.mock import ANY
 
+import lxml.html
 import pytest
 
 from literate import page
@@ -238,6 +239,12 @@ def small_book(project: Path, **pages: str) -> Path:
     nav = "".join(f"  - {name}.md\n" for name in pages)
     (project / "mkdocs.yml").write_text(f"{settings}\nnav:\n{nav}", encoding="utf-8")
     return project
+
+
+@functools.cache
+def parsed(path: Path) -> lxml.html.HtmlElement:
+    """A page as a tree, which tests share and none changes."""
+    return lxml.html.document_fromstring(path.read_text(encoding="utf-8"))
 
 
 @functools.cache

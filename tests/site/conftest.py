@@ -115,6 +115,14 @@ AT_FIRST = """window.movedAtFirst = [...moved];
 window.loadedAtFirst = performance.getEntriesByType("resource").map((entry) => entry.name);"""
 
 
+# Folds what was folded at first, or opens all of the text, and goes to the top.
+FOLDED = """(open) => {
+  for (const one of document.querySelectorAll("details"))
+    one.open = unfolded.has(one) || (open && one.closest(".md-content article") !== null);
+  scrollTo(0, 0);
+}"""
+
+
 class Reader:
     """Opens pages of the site, each in a context of its own, and remembers what went wrong there."""
 
@@ -216,12 +224,12 @@ def kept(browser, address):
 def look(kept):
     """`look(path)` is a page as `visit` opens it, kept open for the next test that looks at it.
 
-    Each test finds the window, the scheme, the medium and what is folded as they were; whoever
-    changes more opens a page of their own.
+    Each test finds the window, the scheme, the medium and what is folded as they were, or with
+    `unfolded` all of the text open; whoever changes more opens a page of their own.
     """
     reader, pages = kept
 
-    def at(path, viewport=book.WIDE, **options):
+    def at(path, viewport=book.WIDE, unfolded=False, **options):
         key = path, tuple(options.items())
         if key not in pages:
             if any(path != other for other, _ in pages):
@@ -234,10 +242,7 @@ def look(kept):
             page.evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
             pages[key] = page
         page = pages[key]
-        page.evaluate(
-            "document.querySelectorAll('details').forEach((d) => (d.open = unfolded.has(d)));"
-            "scrollTo(0, 0)"
-        )
+        page.evaluate(FOLDED, unfolded)
         book.show(page, viewport, media="screen", color_scheme="light")
         return page
 
@@ -297,9 +302,3 @@ def from_disk(disk):
 
     yield to
     reader.check()
-
-
-@pytest.fixture(params=["opened", "clicked"])
-def shared(request):
-    """`shared(path)` is a page that tests share; a second run of the test comes there by a click."""
-    return request.getfixturevalue({"opened": "look", "clicked": "walk"}[request.param])

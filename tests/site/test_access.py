@@ -4,7 +4,6 @@ import io
 import re
 
 import pytest
-from bs4 import BeautifulSoup
 from PIL import Image
 
 from tests.site import book
@@ -13,8 +12,8 @@ from tests.site import book
 def formulas(site):
     """Every formula of the book, and what is said for it: `(path, LaTeX, words)`."""
     for path in book.PAGES:
-        for formula in BeautifulSoup((site / path).read_text("utf-8"), "html.parser")("math"):
-            yield path, formula.annotation.get_text(), formula.get("aria-label", "")
+        for formula in book.parsed(site / path).iter("math"):
+            yield path, formula.findtext(".//annotation"), formula.get("aria-label", "")
 
 
 def test_every_formula_is_said_in_words(site):
@@ -26,8 +25,7 @@ def test_every_formula_is_said_in_words(site):
 
 def test_a_screen_reader_is_told_the_words_and_may_explore_the_formula(look, site):
     path = "symbols.html"
-    page = look(path)
-    book.unfold(page)
+    page = look(path, unfolded=True)
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
     maths = [node for node in nodes if node["role"]["value"] == "MathMLMath"]
     told = [node["name"]["value"] for node in maths]
@@ -101,8 +99,7 @@ RICH = [
 
 @pytest.mark.parametrize("path", RICH)
 def test_nothing_is_lost_four_times_enlarged_nor_with_the_text_spaced_out(look, path):
-    page = look(path, viewport={"width": 320, "height": 256})
-    book.unfold(page)
+    page = look(path, {"width": 320, "height": 256}, unfolded=True)
     for spacing in ("/* none */", SPACED):
         style = page.add_style_tag(content=spacing)
         book.show(page)

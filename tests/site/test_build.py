@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,18 +12,15 @@ from urllib.parse import unquote, urldefrag
 import html5lib
 import nbformat
 import pytest
-from bs4 import BeautifulSoup
+from lxml import html
 
 from literate import export, page, record
 from tests.site import book
 
-PARSED = {}
 
-
-def soup_of(site, path) -> BeautifulSoup:
-    if path not in PARSED:
-        PARSED[path] = BeautifulSoup((site / path).read_text(encoding="utf-8"), "html.parser")
-    return PARSED[path]
+def start_of(element) -> str:
+    """The first letters of an element, to know it by."""
+    return html.tostring(element, encoding="unicode")[:120]
 
 
 def test_the_build_is_strict_and_says_nothing_but_what_it_did(log):
@@ -31,8 +30,9 @@ def test_the_build_is_strict_and_says_nothing_but_what_it_did(log):
 
 
 def test_every_page_of_docs_is_in_the_site_and_in_the_navigation(site):
-    home = soup_of(site, "index.html")
-    listed = {urldefrag(link["href"])[0] for link in home.select(".md-nav--primary a[href]")}
+    home = book.parsed(site / "index.html")
+    links = home.cssselect(".md-nav--primary a[href]")
+    listed = {urldefrag(link.get("href"))[0] for link in links}
     assert {path for path in book.PAGES if not (site / path).exists()} == set()
     assert {path for path in book.PAGES if path not in listed} - {"index.html"} == set()
 
@@ -48,42 +48,46 @@ def test_html_is_valid(site, path):
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
 def test_no_id_is_given_twice(site, path):
     # The theme draws a page's table of contents twice, in the menu and beside the text.
-    ids = [tag["id"] for tag in soup_of(site, path).select("[id]")]
-    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+    ids = Counter(book.parsed(site / path).xpath("//@id"))
+    assert sorted(name for name, count in ids.items() if count > 1) == []
 
 
 @pytest.mark.parametrize("path", book.PAGES)
 def test_every_figure_output_and_exercise_has_an_address_and_a_link_to_it(site, path):
-    article = soup_of(site, path).select_one(".md-content article")
-    places = article.select("figure, .lab-table")
+    (article,) = book.parsed(site / path).cssselect(".md-content article")
+    places = article.cssselect("figure, .lab-table")
     starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment)\b")
-    places += [
-        bold.parent for bold in article.select("p > strong") if starts.match(bold.get_text())
-    ]
-    linked = {link["href"] for link in article.select("a.headerlink")}
-    assert [str(one)[:80] for one in places if f"#{one.get('id')}" not in linked] == []
-    assert [link for link in article.select("a.headerlink") if link.get("tabindex") != "-1"] == []
+    bold = article.cssselect("p > strong")
+    places += [one.getparent() for one in bold if starts.match(one.text_content())]
+    links = article.cssselect("a.headerlink")
+    linked = {link.get("href") for link in links}
+    assert [start_of(one) for one in places if f"#{one.get('id')}" not in linked] == []
+    assert [start_of(link) for link in links if link.get("tabindex") != "-1"] == []
 
 
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
 def test_images_and_drawings_have_text(site, path):
-    soup = soup_of(site, path)
-    silent = [str(image)[:120] for image in soup.select("img:not([alt])")]
-    for drawing in soup.select(".md-content article svg"):
-        hidden = drawing.find_parent(attrs={"aria-hidden": "true"}) or drawing.get("aria-hidden")
-        named = drawing.get("aria-label") or drawing.get("aria-labelledby") or drawing.find("title")
-        if not hidden and not named:
-            silent.append(str(drawing)[:120])
+    shown = book.parsed(site / path)
+    silent = shown.cssselect("img:not([alt])")
     # An image with an empty alt is decoration; within a chapter none is.
-    silent += [str(image)[:120] for image in soup.select(".md-content article img[alt='']")]
-    assert silent == []
+    silent += shown.cssselect(".md-content article img[alt='']")
+    for drawing in shown.cssselect(".md-content article svg"):
+        hidden = drawing.xpath("ancestor-or-self::*[@aria-hidden='true']")
+        if not hidden and not drawing.xpath("@aria-label | @aria-labelledby | .//title"):
+            silent.append(drawing)
+    assert [start_of(one) for one in silent] == []
+
+
+@cache
+def addresses(file: Path) -> set[str]:
+    return set(book.parsed(file).xpath("//@id"))
 
 
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
 def test_links_lead_to_files_and_anchors_that_exist(site, path):
     dead = []
-    for tag in soup_of(site, path).select("[href], [src]"):
-        target, anchor = urldefrag(tag.get("href") or tag.get("src"))
+    for link in book.parsed(site / path).xpath("//@href | //@src"):
+        target, anchor = urldefrag(link)
         if re.match(r"[a-z][a-z0-9+.-]*:|//", target):
             continue
         file = ((site / path).parent / unquote(target)).resolve() if target else site / path
@@ -91,9 +95,7 @@ def test_links_lead_to_files_and_anchors_that_exist(site, path):
             file = site / target.lstrip("/")
         if not file.is_file():
             dead.append(f"{target} is not there")
-        elif anchor and not soup_of(site, file.relative_to(site).as_posix()).find(
-            id=unquote(anchor)
-        ):
+        elif anchor and unquote(anchor) not in addresses(file):
             dead.append(f"{target}#{anchor} has no such anchor")
     assert sorted(set(dead)) == []
 
@@ -101,11 +103,10 @@ def test_links_lead_to_files_and_anchors_that_exist(site, path):
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])
 def test_nothing_is_loaded_from_another_host(site, path):
     """Also what a browser would load only sometimes: by a style, a script, in print."""
-    soup = soup_of(site, path)
-    loaded = [tag.get("src") or tag.get("srcset") for tag in soup.select("[src], [srcset]")]
-    loaded += [tag["href"] for tag in soup.select("link[href]:not([rel=canonical])")]
+    shown = book.parsed(site / path)
+    loaded = shown.xpath("//@src | //@srcset | //link[not(@rel='canonical')]/@href")
     assert [url for url in loaded if re.match(r"https?:|//", url)] == []
-    code = [tag.get_text() for tag in soup.select("script, style")]
+    code = [one.text_content() for one in shown.iter("script", "style")]
     assert re.findall(r"(?:import|fetch|url)\s*\(\s*[\"']?https?:[^\s\"')]+", "\n".join(code)) == []
 
 
@@ -127,8 +128,8 @@ def test_trimmed_styles_keep_every_class_that_pages_show(site):
     shown = {
         name
         for path in book.PAGES
-        for tag in soup_of(site, path).select("[class]")
-        for name in tag["class"]
+        for classes in book.parsed(site / path).xpath("//@class")
+        for name in classes.split()
     }
 
     def styled(css):
@@ -154,12 +155,7 @@ def test_a_page_is_there_to_take_away(site, source):
         told = "\n".join(line for line in script.splitlines() if line.startswith("#"))
         for text in (told, *(cell.source for cell in notebook.cells if cell not in code)):
             assert re.findall(r"\]\((?!https?:|#)[^)\s]+\)", text) == []
-    links = {
-        link.get("href")
-        for link in soup_of(site, beside(".html").relative_to(site).as_posix()).select(
-            "a[download]"
-        )
-    }
+    links = set(book.parsed(beside(".html")).xpath("//a[@download]/@href"))
     wanted = [".md", *export.runnable(program)] if program.blocks else [".md"]
     if source != "index.md":
         assert {beside("").name + suffix for suffix in wanted} <= links
@@ -170,11 +166,10 @@ def test_an_included_file_can_be_downloaded_where_it_is_shown(site, source):
     program = page.read(book.DOCS / source)
     path = source.removesuffix(".md") + ".html"
     for included in {block.included.name for block in program.blocks if block.included}:
-        links = [
-            link for link in soup_of(site, path).select(".take-file a") if included in link["href"]
-        ]
+        every = book.parsed(site / path).cssselect(".take-file a")
+        links = [link.get("href") for link in every if included in link.get("href")]
         assert links, f"{included} is shown on {path} without a link to it"
-        file = ((site / path).parent / links[0]["href"]).resolve()
+        file = ((site / path).parent / links[0]).resolve()
         assert file.read_bytes() == (book.ROOT / "snippets" / included).read_bytes()
 
 
@@ -187,9 +182,10 @@ def marked(tmp_path):
         (project / "docs/index.md").write_text(text, encoding="utf-8")
         result = book.build(tmp_path / "site", project)
         assert result.returncode == 0, result.stderr
-        soup = BeautifulSoup((tmp_path / "site/index.html").read_text("utf-8"), "html.parser")
-        mark = soup.select_one(".mark")
-        return mark and " ".join(mark.get_text().split())
+        shown = html.fromstring((tmp_path / "site/index.html").read_text(encoding="utf-8"))
+        for mark in shown.find_class("mark"):
+            return " ".join(mark.text_content().split())
+        return None
 
     build.project = project
     return build
@@ -234,9 +230,10 @@ def test_the_book_is_published_as_text_for_machines(site):
 def test_a_lab_weighs_no_more_than_its_content(site, source):
     path = source.removesuffix(".ipynb") + ".html"
     assert book.gzipped(site / path) <= 60 * 1024
-    article = soup_of(site, path).select_one(".md-content article")
-    assert article.select("style, script, [class*=jp-], clipboard-copy") == []
-    shown = [code.get_text().strip() for code in article.select(".language-python.highlight code")]
+    (article,) = book.parsed(site / path).cssselect(".md-content article")
+    assert article.cssselect("style, script, [class*=jp-], clipboard-copy") == []
+    blocks = article.cssselect(".language-python.highlight code")
+    shown = [code.text_content().strip() for code in blocks]
     cells = [
         cell["source"].strip()
         for cell in nbformat.read(book.DOCS / source, 4).cells

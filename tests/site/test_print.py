@@ -1,10 +1,13 @@
 """Each page on paper, as a browser prints it: what stands on which sheet, read from the PDF."""
 
-import io
+import ctypes
+import math
 import re
 import unicodedata
+from operator import itemgetter
 
-from pypdf import PdfReader
+import pypdfium2
+from pypdfium2 import raw
 
 from tests.site import book
 
@@ -43,35 +46,42 @@ def bare(text):
 
 def sheet(page):
     """One sheet of a PDF: its lines from the top, without blanks, and the inks they are set in."""
-    parts, inks, ink, outer = [], set(), (0.0,), []
-
-    def draw(operator, operands, *_):
-        nonlocal ink
-        if operator == b"q":
-            outer.append(ink)
-        elif operator == b"Q":
-            ink = outer.pop()
-        elif operator in (b"rg", b"g"):
-            ink = tuple(map(float, operands))
-
-    def read(text, cm, tm, *_):
-        if text.strip():
-            inks.add(ink)
-            x, y = (tm[4] * cm[i] + tm[5] * cm[i + 2] + cm[i + 4] for i in (0, 1))
-            parts.append((y, x, bare(text)))
-
-    page.extract_text(visitor_operand_before=draw, visitor_text=read)
+    level, turned, inks = [], [], set()
+    for x, y, angle, letter, ink in letters(page.get_textpage()):
+        inks.add(ink)
+        if angle:  # the title of an axis
+            turned.append((y, x, letter))
+        else:
+            level.append((y, x, letter))
     lines, at = [], None
-    for y, x, text in sorted(parts, key=lambda part: -part[0]):
+    for y, x, letter in sorted(level, key=lambda one: -one[0]):
         if at is None or at - y > 2.5:  # points: an index stands lower than its line
             lines.append([])
             at = y
-        lines[-1].append((x, text))
-    return ["".join(text for _, text in sorted(line)) for line in lines], inks
+        lines[-1].append((x, letter))
+    words = ["".join(letter for _, letter in sorted(line, key=itemgetter(0))) for line in lines]
+    words[1:1] = ["".join(letter for *_, letter in sorted(turned))] if turned else []
+    # A letter beyond the first 65,536, as those of formulas are, comes in two halves.
+    whole = [line.encode("utf-16", "surrogatepass").decode("utf-16") for line in words]
+    return [bare(line) for line in whole], inks
+
+
+def letters(text):
+    """Yield what is set on a sheet, blanks apart: `(x, y, angle, letter, ink)`, in points."""
+    x, y = ctypes.c_double(), ctypes.c_double()
+    ink = [ctypes.c_uint() for _ in "rgba"]
+    for i in range(text.count_chars()):
+        hyphen = raw.FPDFText_IsHyphen(text, i) == 1  # at the end of a line
+        letter = "-" if hyphen else chr(raw.FPDFText_GetUnicode(text, i))
+        if letter.strip() and (hyphen or not raw.FPDFText_IsGenerated(text, i)):
+            raw.FPDFText_GetCharOrigin(text, i, x, y)
+            raw.FPDFText_GetFillColor(text, i, *ink)
+            angle = round(math.degrees(raw.FPDFText_GetCharAngle(text, i)))
+            yield x.value, y.value, angle, letter, tuple(part.value / 255 for part in ink[:3])
 
 
 def sheets(pdf):
-    return [sheet(page) for page in PdfReader(io.BytesIO(pdf)).pages]
+    return [sheet(page) for page in pypdfium2.PdfDocument(pdf)]
 
 
 def printed(page, scheme="dark", **paper):

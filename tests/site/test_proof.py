@@ -19,8 +19,7 @@ CODE = ", ".join(f".language-{name} pre > code" for name in ("python", "py", "py
 @book.each_chapter
 def test_the_python_and_the_outputs_that_a_page_shows_are_those_that_were_checked(look, path):
     blocks = page.read(book.DOCS / book.SOURCES[path]).blocks
-    shown = look(path)
-    book.unfold(shown)
+    shown = look(path, unfolded=True)
     article = shown.locator(".md-content article")
     assert [code.strip("\n") for code in article.locator(CODE).evaluate_all(VISIBLE)] == [
         block.code.strip("\n") for block in blocks

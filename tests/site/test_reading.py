@@ -151,11 +151,17 @@ def at_hand(browser, site, address, longest):
     return set(weight(site, address, loaded))
 
 
+# What a narrower window can change in the text. The frame around it is the same on every page.
+BY_WIDTH = ["scrollable-region-focusable", "target-size"]
+
+
 @book.each_page
-@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
-def test_axe_finds_nothing(look, passed, path, viewport):
-    """Every rule, in both schemes; a look of text that has passed is not tried again."""
-    assert axe(look(path, viewport), passed=None if path in KINDS else passed) == []
+def test_axe_finds_nothing(look, passed, path):
+    """Every rule, in both schemes and two widths; a look of text that has passed is not tried again."""
+    whole = path in KINDS
+    passed, rules = (None, None) if whole else (passed, BY_WIDTH)
+    assert axe(look(path), passed=passed) == []
+    assert axe(look(path, book.NARROW), passed=passed, rules=rules) == []
 
 
 @pytest.mark.parametrize("path", KINDS)
@@ -177,9 +183,10 @@ def passed():
     return set()
 
 
-ALL_BUT_CONTRAST = """(where) =>
-  axe.run(where ?? document, { resultTypes: ['violations'], rules: { 'color-contrast': { enabled: false } } })
-    .then(({ violations }) => told(violations))"""
+ALL_BUT_COLOURS = """([where, rules]) => {
+  const which = rules ? { runOnly: rules } : { rules: { 'color-contrast': { enabled: false }, 'link-in-text-block': { enabled: false } } };
+  return axe.run(where ?? document, { resultTypes: ['violations'], ...which }).then(({ violations }) => told(violations));
+}"""
 TOLD = """window.told = (violations) => violations.flatMap(({ id, nodes }) =>
   nodes.map((node) => `${id}: ${node.html.slice(0, 160)} ${node.failureSummary ?? ''}`));
 null"""
@@ -207,7 +214,8 @@ COLOURS = """async ([where, passed]) => {
   }
   if (passed && !looks.size) return [[], []];
   for (const one of looks.keys()) one.dataset.look = '';
-  axe.configure({ rules: [{ id: 'color-contrast', selector: passed ? '[data-look]' : '*' }] });
+  const now = passed ? '[data-look]' : '*';
+  axe.configure({ rules: [{ id: 'color-contrast', selector: now }, { id: 'link-in-text-block', selector: `a[href]:is(${now})` }] });
   const { violations, passes } = await axe.run(where ?? document,
     { elementRef: true, resultTypes: ['violations', ...passed ? ['passes'] : []], runOnly: ['color-contrast', 'link-in-text-block'] });
   for (const one of looks.keys()) delete one.dataset.look;
@@ -216,11 +224,12 @@ COLOURS = """async ([where, passed]) => {
 }"""
 
 
-def axe(page, where=None, passed=None):
+def axe(page, where=None, passed=None, rules=None):
     """Try all rules of axe on part of a page, in the dark those on colour; return each violation.
 
     The schemes differ in nothing but colour. A look of text among `passed` is not tried again, and what
-    passes is added there; without it the contrast of each word is tried.
+    passes is added there; without it the contrast of each word is tried. With `rules`, of all that
+    are not on colour these alone are tried.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
@@ -231,7 +240,7 @@ def axe(page, where=None, passed=None):
         page.wait_for_function(  # no panel is on its way; what follows a scroll never ends
             "document.getAnimations().every((moving) => moving.timeline !== document.timeline)"
         )
-        wrong = page.evaluate(ALL_BUT_CONTRAST, where) if scheme == "light" else []
+        wrong = page.evaluate(ALL_BUT_COLOURS, [where, rules]) if scheme == "light" else []
         colours, good = page.evaluate(COLOURS, [where, None if passed is None else sorted(passed)])
         found += [f"{scheme}: {one}" for one in wrong + colours]
         if passed is not None:
@@ -241,8 +250,7 @@ def axe(page, where=None, passed=None):
 
 @book.each_page
 def test_nothing_but_code_and_tables_scrolls_sideways_on_a_phone(look, path):
-    page = look(path, **PHONE)
-    book.unfold(page)
+    page = look(path, unfolded=True, **PHONE)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
     outside = page.evaluate(
         """() => [...document.querySelectorAll('.md-content article *')].filter((element) => {
@@ -268,8 +276,7 @@ IDLE = """() => [...document.querySelectorAll('.md-content article *')].filter((
 @pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
 def test_the_tab_key_stops_at_what_acts_or_scrolls_and_nowhere_else(look, path, window):
     """What scrolls has a name as well."""
-    page = look(path, **window)
-    book.unfold(page)
+    page = look(path, unfolded=True, **window)
     assert page.evaluate(IDLE) == []
     boxes = page.evaluate(
         """() => [...document.querySelectorAll('.md-content article *')].filter((box) =>

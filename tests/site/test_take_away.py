@@ -15,7 +15,6 @@ from literate.record import Record
 from literate.site import repository
 from tests import pages
 from tests.site import book
-from tests.site.test_build import soup_of
 
 RUNNING = [page for page in pages.RUNNING if page.name not in ("README.md",)]
 SETTINGS = (book.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -31,13 +30,14 @@ def name_of(page):
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_a_chapter_leads_to_its_notebook_in_colab(site, page):
     name = name_of(page)
-    links = soup_of(site, f"{name}.html").select("a[href^='https://colab.research.google.com']")
+    every = book.parsed(site / f"{name}.html").xpath("//a/@href")
+    links = [link for link in every if link.startswith("https://colab.research.google.com")]
     if name == "index":
         assert links == []
         return
     (link,) = links
     published = f"https://colab.research.google.com/github/{REPOSITORY}/blob/gh-pages/"
-    assert link["href"] == f"{published}{name}.ipynb"
+    assert link == f"{published}{name}.ipynb"
     notebook = nbformat.read(site / f"{name}.ipynb", as_version=4)
     torch = compare.pinned_torch(book.ROOT)
     assert f"Checked with PyTorch {torch}." in notebook.cells[0].source
@@ -89,8 +89,8 @@ def test_the_site_is_published_on_the_branch_that_colab_reads(tmp_path):
 )
 def test_a_page_of_numbers_leads_to_a_report(site, source):
     path = source.removeprefix("docs/").rpartition(".")[0] + ".html"
-    (link,) = soup_of(site, path).select("a.report")
-    assert parse_qs(urlsplit(link["href"]).query)["page"] == [source]
+    (link,) = book.parsed(site / path).cssselect("a.report")
+    assert parse_qs(urlsplit(link.get("href")).query)["page"] == [source]
 
 
 @pytest.mark.parametrize("path", book.PAGES)

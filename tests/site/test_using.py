@@ -1,13 +1,10 @@
 """What a reader does with a page: copy, search, go on and back, read offline."""
 
-import json
 import re
-import subprocess
-import sys
 
 import pytest
 
-from literate import compare, export, numerals, page
+from literate import export, numerals, page
 from literate.site import explorable
 from tests import pages
 from tests.literate import by_torch
@@ -34,83 +31,6 @@ CLICK_AND_READ = """async (buttons) => {
   return copied;
 }"""
 
-# For each page a process of its own, forked from one that has torch imported and nothing else. Most
-# programs begin with the whole of the one before: that part runs once. One that is no beginning of
-# the next runs its end in a fork, so no program sees another's end.
-RUNNER = r"""
-import contextlib, io, json, os, shutil, sys, tempfile, traceback, types
-import torch
-torch.set_num_threads(1)
-
-def forked(work):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        with open(writer, "w", encoding="utf-8") as out:
-            work(out)
-            out.flush()
-        os._exit(0)
-    os.close(writer)
-    with open(reader, encoding="utf-8") as came:
-        text = came.read()
-    os.waitpid(child, 0)
-    return text
-
-def run(program, begun, module, printed):
-    with open("copied.py", "w", encoding="utf-8") as file:
-        file.write(program)
-    chunk = "\n" * begun.count("\n") + program[len(begun):]
-    with contextlib.redirect_stdout(printed):
-        try:
-            exec(compile(chunk, os.path.abspath("copied.py"), "exec"), module.__dict__)
-        except BaseException as error:
-            print(*traceback.format_exception_only(error), sep="", end="")
-
-def run_page(programs, out):
-    module = sys.modules["__main__"] = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath("copied.py")
-    begun, printed, results = "", io.StringIO(), []
-    for program, following in zip(programs, [*programs[1:], ""]):
-        assert program.startswith(begun)
-
-        def finish(report):
-            run(program, begun, module, printed)
-            report.write(printed.getvalue())
-
-        if following.startswith(program):
-            run(program, begun, module, printed)
-            results.append(printed.getvalue())
-            begun = program
-        else:
-            results.append(forked(finish))
-    json.dump(results, out)
-
-files = os.getcwd()
-for line in sys.stdin:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(shutil.copytree(files, folder, dirs_exist_ok=True))
-        print(json.dumps(forked(lambda out: run_page(json.loads(line), out))), flush=True)
-        os.chdir("/")
-"""
-
-
-@pytest.fixture(scope="session")
-def run_each():
-    """`run_each(programs)` returns what each program printed, errors included."""
-    command = [sys.executable, "-c", RUNNER]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, cwd=book.DOCS / "files") as runner:
-
-        def run(programs):
-            runner.stdin.write(json.dumps(programs) + "\n")
-            runner.stdin.flush()
-            return json.loads(json.loads(runner.stdout.readline()))
-
-        yield run
-        runner.stdin.close()
-        runner.wait(timeout=60)
-
 
 @pytest.fixture
 def page_with(site):
@@ -126,35 +46,18 @@ def page_with(site):
     return found
 
 
-@each_running
-def test_each_block_is_copied_with_everything_above(shared, path):
-    shown = shared(path)
-    book.unfold(shown)
-    copied = shown.locator(".md-content article [data-copy=above]").evaluate_all(CLICK_AND_READ)
-    program = page.read(book.DOCS / book.SOURCES[path])
-    assert copied == export.programs(program)
-    assert len(copied) == len(program.blocks)
+ABOVE = ".md-content article [data-copy=above]"
 
 
 @each_running
-def test_what_is_copied_prints_what_the_page_shows(run_each, path, capsys):
-    source = book.SOURCES[path]
-    program = page.read(book.DOCS / source)
-    agreed, expected, moved = 0, "", []
-    varies = False
-    printed_by_each = run_each(export.programs(program))
-    for block, printed in zip(program.blocks, printed_by_each, strict=True):
-        expected += block.output.text.rstrip("\n") + "\n" if block.output else ""
-        varies = varies or bool(block.output and "varies" in block.output.options)
-        if varies and not compare.on_reference_platform(book.ROOT):
-            pytest.skip("the page prints what PyTorch promises on the reference platform alone")
-        if compare.agree(expected, printed):
-            agreed += 1
-        else:
-            moved.append(f"{source}:{block.line} printed\n{printed}\nthe page shows\n{expected}")
-    with capsys.disabled():
-        print(f"\n{source}: {agreed} of {len(program.blocks)} blocks print what the page shows")
-    assert moved == []
+def test_each_block_is_copied_with_everything_above(look, walk, path):
+    """After a click, the last one: it has all others in it."""
+    programs = export.programs(page.read(book.DOCS / book.SOURCES[path]))
+    buttons = look(path, unfolded=True).locator(ABOVE)
+    assert buttons.evaluate_all(CLICK_AND_READ) == programs
+    buttons = walk(path).locator(ABOVE)
+    assert buttons.count() == len(programs)
+    assert buttons.last.evaluate(CLICK_AND_READ) == programs[-1:]
 
 
 def test_a_block_is_copied_by_keyboard_and_the_reader_is_told(arrive):

@@ -61,8 +61,7 @@ def window(width):
 
 @book.each_page
 def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look, path):
-    page = look(path, window(768))
-    book.unfold(page)
+    page = look(path, window(768), unfolded=True)
     wrong = {}
     for width in (768, 1024, *DESKTOPS):
         book.show(page, window(width))
@@ -74,8 +73,7 @@ def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look,
 
 @book.each_page
 def test_a_phone_shows_charts_and_maps_whole_and_says_where_more_is_hidden(look, path):
-    page = look(path, book.NARROW)
-    book.unfold(page)
+    page = look(path, book.NARROW, unfolded=True)
     found = page.evaluate(LOOK)
     assert {kind: found[kind] for kind in (*ALWAYS, *SHOWN, "is cut") if found[kind]} == {}
     assert page.evaluate(WORDS) == []
