@@ -14,32 +14,28 @@ from tests.site import book
 
 
 def pytest_itemcollected(item):
+    """A worker gets all tests of a file, and those that share an open page all of that page."""
     item.add_marker(pytest.mark.site)
+    item.add_marker(pytest.mark.xdist_group(shared_page(item) or item.path.name))
+
+
+def shared_page(item):
+    """The page that a test opens for others as well, or None."""
+    shares = {"look", "walk", "from_disk"}.intersection(item.fixturenames)
+    return item.callspec.params.get("path") if shares and hasattr(item, "callspec") else None
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
-    """The tests of each page of the site come last, page by page, to share it."""
+    """What builds books of its own comes first, while another worker builds the site; pages last."""
     places = {path: number for number, path in enumerate(book.PAGES, 1)}
 
     def place(item):
-        named = item.callspec.params.get("path") if hasattr(item, "callspec") else None
-        return places.get(named, 0) if "site" in item.keywords else 0
+        if "site" not in item.keywords:
+            return 0
+        return -1 if item.path.name == "test_serve.py" else places.get(shared_page(item), 0)
 
     items.sort(key=place)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """With -n, keep the tests of a page on one worker, and so what else shares a file."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class SiteScheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            named = [path for path in book.PAGES if path in nodeid]
-            return max(named, key=len) if named else nodeid.partition("::")[0]
-
-    return SiteScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -115,11 +111,16 @@ AT_FIRST = """window.movedAtFirst = [...moved];
 window.loadedAtFirst = performance.getEntriesByType("resource").map((entry) => entry.name);"""
 
 
-# Folds what was folded at first, or opens all of the text, and goes to the top.
-FOLDED = """(open) => {
-  for (const one of document.querySelectorAll("details"))
-    one.open = unfolded.has(one) || (open && one.closest(".md-content article") !== null);
+# Folds what was folded at first, or opens all of the text, and goes to the top; says whether all was so.
+AS_IT_WAS = """(open) => {
+  let same = scrollY === 0 && matchMedia("screen and (prefers-color-scheme: light)").matches;
+  for (const one of document.querySelectorAll("details")) {
+    const wanted = unfolded.has(one) || (open && one.closest(".md-content article") !== null);
+    same &&= one.open === wanted;
+    one.open = wanted;
+  }
   scrollTo(0, 0);
+  return same;
 }"""
 
 
@@ -242,8 +243,8 @@ def look(kept):
             page.evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
             pages[key] = page
         page = pages[key]
-        page.evaluate(FOLDED, unfolded)
-        book.show(page, viewport, media="screen", color_scheme="light")
+        if not page.evaluate(AS_IT_WAS, unfolded) or page.viewport_size != viewport:
+            book.show(page, viewport, media="screen", color_scheme="light")
         return page
 
     yield at
