@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 WRONG = {
     "foundations/averaging.md": {
-        "divides by the column": ("triangle.sum(dim=1, keepdim=True)", "triangle.sum(dim=0)"),
+        "divides by the column": (
+            "triangle.sum(dim=1, keepdim=True)  # (tokens, tokens)\nprint",
+            "triangle.sum(dim=0)  # (tokens, tokens)\nprint",
+        ),
         "forgets to divide": (
             "    shares = triangle / triangle.sum(dim=1, keepdim=True)",
             "    shares = triangle",
@@ -27,8 +30,8 @@ WRONG = {
             'scores = scores.masked_fill(triangle == 1, float("-inf"))',
         ),
         "softmax over the columns": (
-            "shares = torch.softmax(scores, dim=-1)  # (tokens, tokens)",
-            "shares = torch.softmax(scores, dim=-2)",
+            "shares = torch.softmax(scores, dim=-1)  # (tokens, tokens)\nprint",
+            "shares = torch.softmax(scores, dim=-2)  # (tokens, tokens)\nprint",
         ),
         "the boat chooses the bank": ("scores[6, 3] = 2.0", "scores[3, 6] = 2.0"),
         "leaves the present out": ("so_far = x[: t + 1]", "so_far = x[: max(t, 1)]"),
@@ -132,7 +135,7 @@ WRONG = {
             "print(weights.masked_fill(no_key, 0.0))",
             "print(weights)",
         ),
-        "padding kept, words hidden": ("real[None, :]", "~real[None, :]"),
+        "padding kept, words hidden": ("real[None, :].expand", "~real[None, :].expand"),
         "only one of two conditions": ("causal & real_left", "real_left.expand(5, 5)"),
     },
     "model/gpt.md": {
@@ -146,8 +149,8 @@ WRONG = {
         ),
         "nothing is forgotten": ("Forgetful(32, 4, 32, 0.0)", "Block(32, 4, 32, 0.0)"),
         "guesses what it has read": (
-            "pieces[:, 1:].flatten()).item()",
-            "pieces[:, :-1].flatten()).item()",
+            "return F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:]",
+            "return F.cross_entropy(logits.flatten(0, 1), pieces[:, :-1]",
         ),
         "nothing looks ahead": (
             "torch.ones_like(block.attention.mask).tril(1)",
@@ -416,7 +419,10 @@ WRONG = {
     },
     "production/linear.md": {
         "no feature map": ("return F.elu(x) + 1", "return x"),
-        "sums the columns": ("weights.sum(dim=1, keepdim=True)", "weights.sum(dim=0)[:, None]"),
+        "sums the columns": (
+            "weights @ values / weights.sum(dim=1, keepdim=True)",
+            "weights @ values / weights.sum(dim=0)[:, None]",
+        ),
         "the sum of the keys begins at 1": (
             "total, outputs = torch.zeros(",
             "total, outputs = torch.ones(",
@@ -559,13 +565,13 @@ EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in 
 def wrong_page(page, old, new, folder):
     """Return `page` as it reads with `old` replaced by `new`, once, in a copy of the project."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert text.count(old) >= 1, f"docs/{page}: the line that was to be made wrong is gone: {old}"
+    assert text.count(old) == 1, f"docs/{page}: {old!r} occurs {text.count(old)} times, not once"
     (folder / "mkdocs.yml").touch()
     (folder / "snippets").symlink_to(ROOT / "snippets")
     copy = folder / "docs" / page
     copy.parent.mkdir(parents=True)
     (folder / "docs/files").symlink_to(ROOT / "docs/files")
-    copy.write_text(text.replace(old, new, 1), encoding="utf-8")
+    copy.write_text(text.replace(old, new), encoding="utf-8")
     return read(copy)
 
 

@@ -14,7 +14,7 @@ from torch.autograd.gradcheck import GradcheckError
 
 from tests.snippets import facts
 from tests.snippets.problems import BUILDERS as WITH_WEIGHTS
-from tests.snippets.problems import BUILDERS_WITHOUT_WEIGHTS, Case, Implementation
+from tests.snippets.problems import BUILDERS_WITHOUT_WEIGHTS, Case, Implementation, edited
 
 BUILDERS = WITH_WEIGHTS | BUILDERS_WITHOUT_WEIGHTS
 
@@ -668,8 +668,15 @@ def test_every_fact_is_among_those_that_can_fail():
 
 
 def test_an_edit_that_no_longer_applies_is_an_error():
-    with pytest.raises(LookupError, match="occurs 0 times"):
+    with pytest.raises(LookupError, match="'a line that is not there' occurs 0 times"):
         Implementation({SELF: [("a line that is not there", "")]})
+
+
+def test_an_edit_that_applies_at_two_places_is_an_error():
+    with pytest.raises(
+        LookupError, match=r"^self_attention\.py: 'self\.W_' occurs \d+ times, not once"
+    ):
+        edited(SELF, ("self.W_", ""))
 
 
 def test_every_chapter_has_wrong_versions():

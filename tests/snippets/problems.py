@@ -38,25 +38,38 @@ class Implementation:
     """The snippets, each a module executed from its source file.
 
     Args:
-        edits: for a file's stem, the (old, new) pairs to replace in its source. Each old must
-            occur there exactly once, so an edit cannot silently stop applying.
+        edits: for a file's stem, the (old, new) pairs to replace in its source, as `edited` does.
     """
 
     def __init__(self, edits: dict[str, list[tuple[str, str]]] | None = None) -> None:
         for name in (*NAMES, *WITHOUT_WEIGHTS, *BEFORE_ATTENTION):
-            source = (SNIPPETS / f"{name}.py").read_text(encoding="utf-8")
-            for old, new in (edits or {}).get(name, ()):
-                if source.count(old) != 1:
-                    raise LookupError(
-                        f"{name}.py: {old!r} occurs {source.count(old)} times, not once"
-                    )
-                source = source.replace(old, new)
-            setattr(self, name, execute(name, source))
+            setattr(self, name, edited(name, *(edits or {}).get(name, ())))
+
+
+def edited(name: str, *edits: tuple[str, str]) -> types.ModuleType:
+    """Return the snippet `name`, executed from its source with these edits made to it.
+
+    Args:
+        edits: (old, new) pairs to replace, one after the other.
+
+    Raises:
+        LookupError: where an old does not occur exactly once, so an edit cannot silently stop
+            applying; names the file, the text and how often it occurs.
+    """
+    source = (SNIPPETS / f"{name}.py").read_text(encoding="utf-8")
+    for old, new in edits:
+        if (count := source.count(old)) != 1:
+            raise LookupError(f"{name}.py: {old!r} occurs {count} times, not once")
+        source = source.replace(old, new)
+    return execute(name, source)
 
 
 @cache
 def execute(name: str, source: str) -> types.ModuleType:
-    """Return a module that holds what the source defines; the same source is executed once."""
+    """Return a module that holds what the source defines.
+
+    The same source is executed once, and all share the module: leave it as it is.
+    """
     module = types.ModuleType(name)
     exec(compile(source, str(SNIPPETS / f"{name}.py"), "exec"), module.__dict__)
     return module

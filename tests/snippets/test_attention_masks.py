@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import snippets.attention_masks
 from snippets.attention_masks import alibi_bias, keep_documents, keep_past, keep_real, keep_window
-from tests.snippets.problems import SNIPPETS, execute
+from tests.snippets.problems import edited
 
 SIZES = [(1, 1), (5, 5), (1, 6), (3, 7), (0, 4)]
 DOCUMENT = torch.tensor([[5, 5, 5, 2, 2, 7, 7], [0, 0, 0, 0, 0, 0, 0], [1, 2, 3, 3, 3, 3, 4]])
@@ -228,11 +228,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_breaks_a_fact(what):
-    old, new = WRONG[what]
-    source = (SNIPPETS / "attention_masks.py").read_text(encoding="utf-8")
-    assert source.count(old) == 1
-    wrong = execute("wrong_masks", source.replace(old, new))
-    broken = []
+    wrong, broken = edited("attention_masks", WRONG[what]), []
     for fact in FACTS:
         try:
             fact(wrong)

@@ -1,8 +1,5 @@
 """Attention in tiles is PyTorch's attention, both ways; the checks that say so can fail."""
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,20 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets import flash_attention as flash
 from snippets import online_softmax
+from tests.snippets.problems import edited
 
-SOURCE = Path(__file__).parents[2] / "snippets" / "flash_attention.py"
-RIGHT = SOURCE.read_text(encoding="utf-8")
+REAL = edited("flash_attention")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-
-
-def load(source):
-    """Return the module that `source` defines."""
-    module = {"__name__": "flash_attention"}
-    exec(compile(source, SOURCE.name, "exec"), module)
-    return SimpleNamespace(**module)
-
-
-REAL = load(RIGHT)
 
 
 def leaves(T_q=7, T_k=10, leading=(2,), head_dim=3, value_dim=4, dtype=torch.float64, seed=0):
@@ -458,6 +445,6 @@ def test_every_fact_holds():
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_version_is_caught(name):
     old, new, fact = WRONG[name]
-    assert RIGHT.count(old) == 1, f"{old!r} is no longer in the source, once"
+    wrong = edited("flash_attention", (old, new))
     with pytest.raises(AssertionError):
-        FACTS[fact](load(RIGHT.replace(old, new)))
+        FACTS[fact](wrong)

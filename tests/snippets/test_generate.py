@@ -13,7 +13,7 @@ from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.llama import Llama
-from tests.snippets.problems import SNIPPETS, execute
+from tests.snippets.problems import edited
 
 VOCAB, LONGEST, NEW = 11, 7, 9
 
@@ -189,9 +189,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("old", "new", "fact"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 def test_a_wrong_version_is_caught(old, new, fact):
-    source = (SNIPPETS / "generate.py").read_text(encoding="utf-8")
-    assert source.count(old) == 1
-    wrong = execute("generate", source.replace(old, new))
+    wrong = edited("generate", (old, new))
     with pytest.raises((AssertionError, ValueError, IndexError, RuntimeError)):
         FACTS[fact](wrong)
 

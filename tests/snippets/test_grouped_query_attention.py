@@ -1,20 +1,17 @@
 """One class is multi-head, grouped and multi-query attention; in pieces as at once; and it refuses what does not fit."""
 
 import copy
-import types
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-import snippets.grouped_query_attention
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.multi_head_attention import MultiHeadAttention
+from tests.snippets.problems import edited
 
-SOURCE = Path(snippets.grouped_query_attention.__file__).read_text(encoding="utf-8")
 GROUPS = [(4, 4), (4, 2), (6, 3), (4, 1)]  # (num_heads, num_kv_heads)
 
 
@@ -230,13 +227,10 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    old, new = WRONG[what]
-    assert SOURCE.count(old) == 1, f"the line that was to be made wrong is gone: {old}"
-    module = types.ModuleType("wrong")
-    exec(SOURCE.replace(old, new), module.__dict__)
+    wrong = edited("grouped_query_attention", WRONG[what])
     for fact in reversed(FACTS):
         try:
-            fact(module.GroupedQueryAttention)
+            fact(wrong.GroupedQueryAttention)
         except (AssertionError, AttributeError, RuntimeError, ValueError):
             return
     pytest.fail(f"{what}: every fact holds")

@@ -1,8 +1,5 @@
 """A cache hands back what it was given, in order; makes its memory once; and refuses what does not fit."""
 
-import types
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,11 +8,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import snippets.kv_cache
 from snippets.gpt import GPT
 from snippets.kv_cache import KVCache
-
-SOURCE = Path(snippets.kv_cache.__file__).read_text(encoding="utf-8")
+from tests.snippets.problems import edited
 
 
 def some(tokens, *, heads=2, width=3, batch=2, seed=0, **options):
@@ -145,14 +140,10 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    old, new = WRONG[what]
-    assert SOURCE.count(old) == 1, f"the line that was to be made wrong is gone: {old}"
-    module = types.ModuleType("wrong")
-    exec(SOURCE.replace(old, new), module.__dict__)
-    caught = []
+    wrong, caught = edited("kv_cache", WRONG[what]), []
     for fact in FACTS:
         try:
-            fact(module.KVCache)
+            fact(wrong.KVCache)
         except (AssertionError, RuntimeError, ValueError, pytest.fail.Exception):
             caught.append(fact.__name__)
     assert caught, f"{what}: every fact holds"

@@ -4,8 +4,6 @@ The wrong versions at the end are the file with one edit each; every one must fa
 """
 
 import copy
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +14,8 @@ from torch import nn
 
 from snippets import latent_attention
 from tests.snippets.facts import Adapter, assert_equal
+from tests.snippets.problems import edited
 
-SOURCE = Path(latent_attention.__file__).read_text(encoding="utf-8")
 WAYS = (False, True)
 FULL = {"latent_dim": 10, "head_dim": 6, "rope_dim": 4}
 
@@ -374,16 +372,9 @@ WRONG = {
 }
 
 
-def changed(old, new):
-    assert SOURCE.count(old) == 1, f"{old!r} occurs {SOURCE.count(old)} times"
-    names = {"__name__": "wrong"}
-    exec(compile(SOURCE.replace(old, new), "wrong", "exec"), names)
-    return SimpleNamespace(**names)
-
-
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_fails_a_fact(what):
-    wrong, failed = changed(*WRONG[what]), []
+    wrong, failed = edited("latent_attention", WRONG[what]), []
     for fact in FACTS:
         try:
             fact(wrong)

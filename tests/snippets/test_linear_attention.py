@@ -1,8 +1,5 @@
 """Linear attention and the delta rule: equal to their definitions in every form, and causal."""
 
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +8,7 @@ from hypothesis import strategies as st
 
 from snippets import linear_attention as file
 from snippets.linear_attention import delta_rule, elu_plus_one, linear_attention
+from tests.snippets.problems import edited
 
 F64 = torch.float64
 
@@ -187,12 +185,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    old, new = WRONG[what]
-    source = Path(file.__file__).read_text(encoding="utf-8")
-    assert old in source, f"the line that was to be made wrong is gone: {old}"
-    part = ModuleType("wrong")
-    exec(compile(source.replace(old, new), "wrong", "exec"), part.__dict__)
-    caught = 0
+    part, caught = edited("linear_attention", WRONG[what]), 0
     for fact in FACTS:
         try:
             fact(part)

@@ -14,7 +14,7 @@ from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.llama import Llama, LlamaAttention, rope_frequencies
 from snippets.rope import RotaryPositions
-from tests.snippets.problems import SNIPPETS, execute
+from tests.snippets.problems import edited
 
 VOCAB = 11
 LLAMA3 = {
@@ -156,9 +156,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("old", "new", "fact"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 def test_a_wrong_version_is_caught(old, new, fact):
-    source = (SNIPPETS / "llama.py").read_text(encoding="utf-8")
-    assert source.count(old) == 1
-    wrong = execute("llama", source.replace(old, new))
+    wrong = edited("llama", (old, new))
     with pytest.raises((AssertionError, ValueError, RuntimeError)):
         FACTS[fact](wrong)
 

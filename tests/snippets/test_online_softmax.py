@@ -1,8 +1,5 @@
 """Parts of the keys, attended to apart and merged, are attention; the checks that say so can fail."""
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,20 +8,10 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from snippets import online_softmax
+from tests.snippets.problems import edited
 
-SOURCE = Path(__file__).parents[2] / "snippets" / "online_softmax.py"
-RIGHT = SOURCE.read_text(encoding="utf-8")
+REAL = edited("online_softmax")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-
-
-def load(source):
-    """Return the module that `source` defines."""
-    module = {"__name__": "online_softmax"}
-    exec(compile(source, SOURCE.name, "exec"), module)
-    return SimpleNamespace(**module)
-
-
-REAL = load(RIGHT)
 
 
 def leaves(leading=(2,), T_q=3, T_k=7, head_dim=4, value_dim=5, dtype=torch.float64, seed=0):
@@ -334,6 +321,6 @@ def test_every_fact_holds():
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_version_is_caught(name):
     old, new, fact = WRONG[name]
-    assert RIGHT.count(old) == 1, f"{old!r} is no longer in the source, once"
+    wrong = edited("online_softmax", (old, new))
     with pytest.raises(AssertionError):
-        FACTS[fact](load(RIGHT.replace(old, new)))
+        FACTS[fact](wrong)

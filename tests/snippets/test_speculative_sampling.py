@@ -4,8 +4,6 @@ The wrong versions at the end are the file with one edit each; every one must fa
 """
 
 import itertools
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +13,7 @@ from torch import nn
 
 from snippets import speculative_sampling
 from snippets.gpt import GPT
-
-SOURCE = Path(speculative_sampling.__file__).read_text(encoding="utf-8")
+from tests.snippets.problems import edited
 
 
 def models():
@@ -324,16 +321,9 @@ WRONG = {
 HARMLESS = {"the draft has another temperature"}  # a worse draft, and the same text
 
 
-def changed(old, new):
-    assert SOURCE.count(old) == 1, f"{old!r} occurs {SOURCE.count(old)} times"
-    names = {"__name__": "wrong"}
-    exec(compile(SOURCE.replace(old, new), "wrong", "exec"), names)
-    return SimpleNamespace(**names)
-
-
 @pytest.mark.parametrize("what", sorted(WRONG.keys() - HARMLESS))
 def test_a_wrong_version_fails_a_fact(what, monkeypatch):
-    wrong = changed(*WRONG[what])
+    wrong = edited("speculative_sampling", WRONG[what])
     for fact in FACTS:
         try:
             fact(wrong, monkeypatch)
@@ -344,4 +334,5 @@ def test_a_wrong_version_fails_a_fact(what, monkeypatch):
 
 @pytest.mark.parametrize("what", sorted(HARMLESS))
 def test_a_worse_draft_changes_no_distribution(what, monkeypatch):
-    whole_texts_are_distributed_as_the_targets(changed(*WRONG[what]), monkeypatch)
+    wrong = edited("speculative_sampling", WRONG[what])
+    whole_texts_are_distributed_as_the_targets(wrong, monkeypatch)
