@@ -91,9 +91,8 @@ class Processor(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if isinstance(
-            func, HigherOrderOperator
-        ):  # FlexAttention: what it is compared with is shaken
+        # FlexAttention stays as it is: what it is compared with is shaken.
+        if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
         name = _name(func)
         rule = RULES.get(name)
