@@ -4,8 +4,8 @@ Needs PyTorch 2.5 or newer and nothing else.
 Sources: Ainslie et al. (2023), "GQA: Training Generalized Multi-Query Transformer Models from
 Multi-Head Checkpoints", section 2.2 (groups); Shazeer (2019), "Fast Transformer Decoding: One
 Write-Head is All You Need", section 3 (one group); Henry et al. (2020), "Query-Key Normalization
-for Transformers", section 3, and Dehghani et al. (2023), "Scaling Vision Transformers to 22
-Billion Parameters", section 2 (norms before the scores).
+for Transformers", and Dehghani et al. (2023), "Scaling Vision Transformers to 22 Billion
+Parameters", section 2 (norms before the scores).
 """
 
 from collections.abc import Callable

@@ -3,7 +3,8 @@
 Needs PyTorch 2.0 or newer and nothing else.
 Sources: Milakov and Gimelshein (2018), "Online normalizer calculation for softmax", section 3 (the
 running maximum and its rescaled sum) and section 3.1 (two of them merged); Rabe and Staats (2021),
-"Self-attention Does Not Need O(n²) Memory", section 2 (the values carried along).
+"Self-attention Does Not Need O(n²) Memory", sections 2 (the values carried along) and 3 (rescaled
+with the largest score).
 """
 
 from typing import NamedTuple

@@ -210,7 +210,7 @@ def _stretched(rotary_dim: int, base: float, scaling: dict) -> tuple[tuple[float
         kept = [(r - low) / (high - low) for r in rounds]
         attention_factor = 1.0
     else:
-        # YaRN's paper ramps over the rounds; its code, and all code since, over the pair's number.
+        # YaRN's paper ramps over the rounds; its code, and transformers', over the pair's number.
         def pair_with(rounds: float) -> float:
             """The number of the pair, as a fraction, that goes round so often in training."""
             return rotary_dim * math.log(trained / (rounds * 2 * math.pi)) / (2 * math.log(base))
