@@ -9,12 +9,18 @@ PAGES = [read(path) for path in pages(ROOT)]
 RUNNING = [page for page in PAGES if page.blocks]
 
 
-def each(chosen, later=lambda page: False):
-    """Return a decorator that tries a test on each page of `chosen`, and on some `later`.
+def each(chosen, soon=None):
+    """Return a decorator that tries a test on each page of `chosen`.
 
-    Those `make test` leaves to `make test-labs`.
+    Where `soon` names some, as in "docs/start/pytorch.md", `make test` tries these, and leaves the
+    others to `make test-labs`. A name that no page of `chosen` has is an error.
     """
+    names = {page.name for page in chosen}
+    soon = names if soon is None else set(soon)
+    if not soon <= names:
+        raise LookupError(f"no such page: {', '.join(sorted(soon - names))}")
     parameters = [
-        pytest.param(page, id=page.name, marks=[pytest.mark.lab] * later(page)) for page in chosen
+        pytest.param(page, id=page.name, marks=[pytest.mark.lab] * (page.name not in soon))
+        for page in chosen
     ]
     return pytest.mark.parametrize("page", parameters)
