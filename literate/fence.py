@@ -34,9 +34,13 @@ FORMS = {  # what a value must look like that is no free text, and in words
 
 @dataclass
 class Include:
-    """What one line of a page shows of a file: the lines, and their numbers in the file."""
+    """What one line of a page shows of a file: the lines, and their numbers in the file.
+
+    `section` is the name of the part that it shows, None where it shows the whole.
+    """
 
     file: Path
+    section: str | None
     lines: list[str]
     numbers: list[int]
 

@@ -132,12 +132,12 @@ def _include(site: Markdown, line: str) -> Include | None:
         raise ValueError(FORM)
     if expanded == [line]:
         raise ValueError(f"{FORM}; the site expands none in a block quote")
-    file = Path(snippets.get_snippet_path(match["file"]))
+    file, section = Path(snippets.get_snippet_path(match["file"])), match["section"]
     lines = file.read_text(encoding="utf-8").split("\n")
     find = snippets.RE_SNIPPET_SECTION.match
     marks = {at: mark for at, text in enumerate(lines, 1) if (mark := find(text))}
     first, last = 0, len(lines) + 1
-    if section := match["section"]:
+    if section:
         ends = {at: mark["type"] for at, mark in marks.items() if mark["name"] == section}
         if list(ends.values()) != ["start", "end"]:
             what = f"wanted one start and one end of {section} in the file; found"
@@ -153,7 +153,7 @@ def _include(site: Markdown, line: str) -> Include | None:
         raise ValueError("the file includes another file; include that one by itself")
     drawn = site.preprocessors["normalize_whitespace"].run(expanded)
     kept = slice(visible[0], visible[-1] + 1)
-    return Include(file, drawn[kept], numbers[kept])
+    return Include(file, section, drawn[kept], numbers[kept])
 
 
 class _Finder(SuperFencesBlockPreprocessor):

@@ -374,6 +374,12 @@ def library(book):
     return book
 
 
+def test_an_include_of_a_part_of_a_file_names_the_part(book):
+    book.snippet("file.py", "a = 1\n# --8<-- [start:part]\na = 2\n# --8<-- [end:part]\n")
+    page = book.read(b'```python\n--8<-- "file.py"\n```\n\n```python\n--8<-- "file.py:part"\n```\n')
+    assert [block.fence.include.section for block in page.blocks] == [None, "part"]
+
+
 @pytest.mark.parametrize(("text", "line", "words"), BAD.values(), ids=BAD)
 def test_bad_input_is_one_clear_error_at_its_line(library, text, line, words):
     with pytest.raises(PageError) as caught:

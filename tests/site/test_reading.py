@@ -1,5 +1,6 @@
 """Each page in a real browser: what it weighs, whom it asks, how it reads on a screen."""
 
+import functools
 import html
 import re
 import unicodedata
@@ -7,6 +8,7 @@ import unicodedata
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
+from literate.page import read
 from tests.site import book
 
 # Bytes, gzipped, beside the files that a page includes for its readers to copy.
@@ -89,12 +91,13 @@ def watch_requests(page):
     return urls
 
 
+@functools.cache
 def included(path):
     """Gzipped bytes of the files that a page shows in full."""
-    source = book.DOCS / path.replace(".html", ".md")
-    text = source.read_text(encoding="utf-8") if source.exists() else ""
-    files = re.findall(r'^ *--8<-- "(\w+\.py)"$', text, re.MULTILINE)
-    return sum(book.gzipped(book.ROOT / "snippets" / file) for file in files)
+    source = book.SOURCES[path]
+    fences = read(book.DOCS / source).fences if source in book.CHAPTERS else []
+    shown = [fence.include for fence in fences if fence.include]
+    return sum(book.gzipped(include.file) for include in shown if not include.section)
 
 
 @pytest.fixture(scope="session")
