@@ -1,5 +1,6 @@
 """The book outlives its builder: Zensical, which knows no hooks, draws the same from what is prepared."""
 
+import contextlib
 import json
 import os
 import re
@@ -129,10 +130,11 @@ def test_what_is_wrong_with_a_page_stops_make_zensical(tmp_path, name, text, sai
     assert said in re.sub(r"\x1b\[[\d;]*m", "", result.stdout + result.stderr)
 
 
-@pytest.mark.parametrize("start", ["served", "from a disk"])
-def test_a_reader_can_copy_under_zensical(zensical, browser, start):
-    with book.served(zensical) as address:
-        address = address if start == "served" else zensical.as_uri() + "/"
+@contextlib.contextmanager
+def _reading(site: Path, browser, start: str) -> Iterator[tuple]:
+    """Give a page on which nothing may go wrong, the site's address, and how a reader goes on there."""
+    with book.served(site) as address:
+        address = address if start == "served" else site.as_uri() + "/"
         shown = browser.new_page(viewport=book.WIDE)
         wrong = []
         shown.on("pageerror", lambda error: wrong.append(str(error)))
@@ -142,12 +144,56 @@ def test_a_reader_can_copy_under_zensical(zensical, browser, start):
                 request.url.startswith((address, "data:", "blob:")) or wrong.append(request.url)
             ),
         )
-        shown.goto(f"{address}symbols.html")
-        if start == "served":
-            shown.evaluate(book.CLICK, f"{address}{CHECKED}.html")
-        else:
-            shown.goto(f"{address}{CHECKED}.html")
-        blocks = len(page.read(book.DOCS / f"{CHECKED}.md").blocks)
-        assert shown.locator("[data-copy=above]").count() == blocks
+
+        def go_on(path: str) -> None:
+            if start == "served":
+                shown.evaluate(book.CLICK, address + path)
+            else:
+                shown.goto(address + path)
+
+        yield shown, address, go_on
         shown.close()
     assert wrong == []
+
+
+served_or_from_a_disk = pytest.mark.parametrize("start", ["served", "from a disk"])
+
+
+@served_or_from_a_disk
+def test_a_reader_can_copy_under_zensical(zensical, browser, start):
+    with _reading(zensical, browser, start) as (shown, address, go_on):
+        shown.goto(f"{address}symbols.html")
+        go_on(f"{CHECKED}.html")
+        blocks = len(page.read(book.DOCS / f"{CHECKED}.md").blocks)
+        assert shown.locator("[data-copy=above]").count() == blocks
+
+
+@served_or_from_a_disk
+def test_a_reader_finds_a_page_by_its_words_under_zensical(zensical, browser, start):
+    with _reading(zensical, browser, start) as (shown, address, go_on):
+        # A served index comes late here: when the reader has gone to another folder, and asks.
+        late = []
+        shown.route("**/search.json", lambda index: late.append(index))
+        shown.goto(f"{address}symbols.html")
+        go_on(f"{CHECKED}.html")
+        box = shown.get_by_role("combobox", name="Search")
+        first = shown.locator("a[aria-selected=true]")
+        opened = {"causal mask": lambda: box.press("Enter"), "what heads learn": first.click}
+        for words, open_first in opened.items():
+            shown.locator(".md-search__button").click()
+            while late:
+                late.pop().continue_()
+            # All words at once, and none before: no result answers the first letters, or the last search.
+            box.fill("")
+            first.wait_for(state="detached")
+            box.fill(words)
+            first.wait_for()
+            found = first.get_attribute("href").partition("?")[0]
+            assert found != shown.url.partition("?")[0]
+            open_first()
+            shown.wait_for_url(lambda url, found=found: url.partition("?")[0] == found)
+            there = (zensical / found.removeprefix(address)).read_text(encoding="utf-8")
+            heading = re.search(r'<h1 id="(.+?)"', there)[1]
+            shown.locator(f"article h1[id='{heading}']").wait_for()
+            text = shown.locator("article").text_content().lower()
+            assert [word for word in words.split() if word not in text] == []
