@@ -176,6 +176,7 @@ def test_a_reader_finds_a_page_by_its_words_under_zensical(zensical, browser, st
         shown.route("**/search.json", lambda index: late.append(index))
         shown.goto(f"{address}symbols.html")
         go_on(f"{CHECKED}.html")
+        assert len(late) == (start == "served")
         box = shown.get_by_role("combobox", name="Search")
         first = shown.locator("a[aria-selected=true]")
         opened = {"causal mask": lambda: box.press("Enter"), "what heads learn": first.click}
