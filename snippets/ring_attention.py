@@ -3,9 +3,9 @@
 Needs PyTorch 2.0 or newer and nothing else.
 Sources: Liu, Zaharia and Abbeel (2023), "Ring Attention with Blockwise Transformers for
 Near-Infinite Context", section 3 (keys and values go round while each device computes); Milakov and
-Gimelshein (2018), "Online normalizer calculation for softmax", section 3 (merging partial results);
-Brandon et al. (2023), "Striped Attention", sections 2 and 3 (a causal mask leaves devices idle, and
-another cut mends it). The zig-zag is that of the public code of ring-flash-attention.
+Gimelshein (2018), "Online normalizer calculation for softmax", section 3.1 (partial results
+merged); Brandon et al. (2023), "Striped Attention", section 2 (a causal mask leaves devices idle,
+and another cut mends it). The zig-zag is that of the public code of ring-flash-attention.
 """
 
 from collections.abc import Callable, Iterator
