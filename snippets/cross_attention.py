@@ -1,7 +1,7 @@
 """Cross-attention: one head whose keys and values come from another sequence.
 
 Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
-Sources: Bahdanau et al. (2015), "Neural Machine Translation by Jointly Learning to Align and
+Sources: Bahdanau et al. (2014), "Neural Machine Translation by Jointly Learning to Align and
 Translate", section 3.1; Vaswani et al. (2017), "Attention Is All You Need", section 3.2.3.
 """
 
