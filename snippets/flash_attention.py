@@ -3,8 +3,9 @@
 Needs PyTorch 2.4 or newer and nothing else. This is the algorithm, for reading, for testing kernels
 against and for changing. Its loops run in Python, so it saves memory and no time; for speed call
 F.scaled_dot_product_attention, whose fused kernels do the same on the chip.
-Sources: Dao et al. (2022), "FlashAttention", section 3.1 and appendix B; the order of the loops is
-that of Dao (2023), "FlashAttention-2", algorithms 1 and 2.
+Sources: Dao et al. (2022), "FlashAttention", section 3.1 and appendix B; Dao (2023),
+"FlashAttention-2", algorithm 1 (queries in the outer loop, here in the backward pass too) and
+algorithm 2 (which has keys there; the logsumexp in place of two numbers).
 """
 
 from collections.abc import Iterator
