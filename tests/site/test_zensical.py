@@ -72,7 +72,7 @@ def test_a_page_is_the_same_under_zensical(zensical, site, path):
         assert other == one
     about = "meta[name=description], meta[property], meta[name^=twitter], link[rel=canonical]"
     said = [[dict(tag.attrib) for tag in drawn.cssselect(about)] for drawn in (ours, theirs)]
-    assert len(said[0]) > 5
+    assert said[0]
     assert said[1] == said[0]
 
 
