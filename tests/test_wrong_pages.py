@@ -216,6 +216,26 @@ WRONG = {
             'how["positions"]',
         ),
         "nothing is forgotten": ("later = how", "later = False and how"),
+        "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
+        "reads blocks as they lie": ("memory[:, table]", "memory[:, table.sort().values]"),
+        "writes blocks in a row": ("part[table[places // 16], places", "part[places // 16, places"),
+        "sees what others left": ("torch.arange(48) < 43", "torch.arange(48) < 48"),
+        "nobody waits": ("if not wait or seated", "if True or seated"),
+        "counts the last turn as idle": ("if left[who] == 0]", "if left[who] < 0]"),
+        "a text reads its neighbour's block": (
+            "part[self.table].flatten(1, 2)",
+            "part[self.table.flip(0)].flatten(1, 2)",
+        ),
+        "the last block is read whole": (
+            "keep = torch.arange(16 * table.shape[1]) <= places[:, None, :, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= (places | 15)[:, None, :, None]",
+        ),
+        "a block for two": ("tables[who].append(free.pop())", "tables[who].append(free[-1])"),
+        "blocks are kept after the end": ("free.extend(tables[who])", "pass"),
+        "every row draws from one place": (
+            "[generators[who] for who in group]",
+            "[generators[0] for who in group]",
+        ),
     },
     "correctness/dropout.md": {
         "never drops": ("dropped = dropout(weights)", "dropped = weights"),
@@ -416,6 +436,23 @@ WRONG = {
         "no zig-zag": ("pieces[7 - rank]", "pieces[rank + 4]"),
         "forgets what came home": ("2 * (size - 1) + 2 * (size - 1) + 2 * size", "4 * (size - 1)"),
         "gradients always come home": ("if not home:", "if False:"),
+        "counts bits for bytes": ("200e9 / 8", "200e9"),
+        "sends keys alone": ("sent = 2 * kv_heads", "sent = kv_heads"),
+        "one product of two": ("share * 2 * 2 * heads", "share * 2 * heads"),
+        "heads go to the wrong device": (
+            "device.send(target, part)",
+            "device.send(target, parts[target - 1])",
+        ),
+        "the device's own tokens come first": (
+            "came = range(device.size)",
+            "came = [device.rank, *(r for r in range(device.size) if r != device.rank)]",
+        ),
+        "a device writes to itself": ("if target != device.rank:", "if True:"),
+        "context goes back in turns": (
+            "context.chunk(n, dim=1)",
+            "[context[:, rank::n] for rank in range(n)]",
+        ),
+        "each part is sent whole": ("shard * (n - 1) // n", "shard * (n - 1)"),
     },
     "production/linear.md": {
         "no feature map": ("return F.elu(x) + 1", "return x"),
