@@ -217,7 +217,7 @@ WRONG = {
         ),
         "nothing is forgotten": ("later = how", "later = False and how"),
         "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
-        "reads blocks as they lie": ("memory[:, table]", "memory[:, table.sort().values]"),
+        "reads the first blocks of the memory": ("memory[:, table]", "memory[:, :3]"),
         "writes blocks in a row": ("part[table[places // 16], places", "part[places // 16, places"),
         "sees what others left": ("torch.arange(48) < 43", "torch.arange(48) < 48"),
         "nobody waits": ("if not wait or seated", "if True or seated"),
