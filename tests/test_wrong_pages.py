@@ -563,6 +563,8 @@ WRONG = {
             '"window, padded": keep_window(3, 12) & keep_real(real)',
             '"window, padded": keep_window(3, 12) & keep_real(~real | real)',
         ),
+        "the rule counts one token more": ("return i - 2 <= j <= i", "return i - 3 <= j <= i"),
+        "a text sees the one before": ("5 if i < 8 else 8", "5 if i < 8 else 5"),
         "FlexAttention sees one token less": ("((i - j < 3) | (j < 2))", "((i - j < 2) | (j < 2))"),
     },
     "production/rope.md": {
@@ -592,6 +594,26 @@ WRONG = {
         "the factor is not squared": (
             "scores * yarn.attention_factor**2",
             "scores * yarn.attention_factor",
+        ),
+        "a hand is asked for its speed alone": (
+            "angle = torch.arange(places, dtype=torch.float64) * speed",
+            "angle = torch.ones(places, dtype=torch.float64) * speed",
+        ),
+        "every hand is slowed": (
+            "new, slowed = degrees(speed, 8192) - met, degrees(speed / 4, 8192) - met",
+            "new, slowed = degrees(speed / 4, 8192) - met, degrees(speed / 4, 8192) - met",
+        ),
+        "the sine is forgotten": (
+            "torch.cat([angle.cos(), angle.sin()], dim=-1)",
+            "torch.cat([angle.cos(), angle.cos()], dim=-1)",
+        ),
+        "the far scores of hands that never turned further": (
+            "near = hands_at(beyond, rotation.speeds) @ learned",
+            "near = hands_at(beyond, yarn.speeds) @ learned",
+        ),
+        "linear slows nothing": (
+            '"linear, 8,192": one_back(linear.speeds, 8192)',
+            '"linear, 8,192": one_back(plain.speeds, 8192)',
         ),
     },
 }
