@@ -595,10 +595,7 @@ WRONG = {
             "scores * yarn.attention_factor**2",
             "scores * yarn.attention_factor",
         ),
-        "a hand is asked for its speed alone": (
-            "angle = torch.arange(places, dtype=torch.float64) * speed",
-            "angle = torch.ones(places, dtype=torch.float64) * speed",
-        ),
+        "a dial of radians": ("speed * 180 / torch.pi) % 360", "speed) % 360"),
         "every hand is slowed": (
             "new, slowed = degrees(speed, 8192) - met, degrees(speed / 4, 8192) - met",
             "new, slowed = degrees(speed / 4, 8192) - met, degrees(speed / 4, 8192) - met",
