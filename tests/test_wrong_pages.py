@@ -477,7 +477,6 @@ WRONG = {
             "result.numel() * args[0].shape[-2]",
         ),
         "keys of any length": ("words = F.normalize(words, dim=-1)", "words = 1.0 * words"),
-        "counts one pair too many": ("(pairs - 1) / width", "pairs / (width - 4)"),
         "does not read before it writes": (
             "state = state + torch.outer(bank, counter - bank @ state)",
             "state = state + torch.outer(bank, counter)",
@@ -495,6 +494,23 @@ WRONG = {
             "(q @ k.T).tril() @ v)  # as before",
         ),
         "too few features": ("for degree in (2, 8, 16, 48)", "for degree in (2, 8, 16, 12)"),
+        "wants the first number, not the last": (
+            "asked), numbers[:, -1]",
+            "asked), numbers[:, 0]",
+        ),
+        "nothing is learned": ("        optimizer.step()\n", ""),
+        "the table is not divided by its weights": (
+            "return answers[..., :-1] / answers[..., -1:]",
+            "return answers[..., :-1]",
+        ),
+        "writes whole values, whatever the layer says": (
+            "delta_rule(keys, keys, values, beta)",
+            "delta_rule(keys, keys, values, torch.ones_like(beta))",
+        ),
+        "is asked about what it has trained on alone": (
+            "lessons(200, told, times)",
+            "lessons(200, 32, times)",
+        ),
     },
     "production/latent-attention.md": {
         "shared heads keep their own keys": ("mean(dim=2, keepdim=True)", "narrow(2, 0, 1)"),
