@@ -126,6 +126,15 @@
     if (!stylesFollow) document.querySelectorAll(FADES).forEach(sayWhatHides);
   }
 
+  /* Once in a frame, however many are opened in it. */
+  let due;
+  function nameSoon() {
+    due ||= requestAnimationFrame(() => {
+      due = 0;
+      nameScrollers();
+    });
+  }
+
   /* Where styles cannot follow a scroll, say at which sides a box hides something; see book.css. */
   const FADES =
     ".md-content :is(pre > code, .output pre, .math, .math-long, .book-scroll, .edits, .heat)";
@@ -312,8 +321,8 @@
 
   addEventListener("beforeprint", listFolded);
   addEventListener("afterprint", removeFolded);
-  addEventListener("resize", nameScrollers);
-  addEventListener("toggle", nameScrollers, true);
+  addEventListener("resize", nameSoon);
+  addEventListener("toggle", nameSoon, true);
   if (!stylesFollow)
     document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 

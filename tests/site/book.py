@@ -76,6 +76,17 @@ DRAWN = """async () => {
   for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
 }"""
 
+# Opens what one selector names and folds all else that another does, waits until the page has been
+# told of each, and returns how many changed.
+FOLD = """async ([open, all]) => {
+  const changed = [...document.querySelectorAll(all)].filter((one) => one.open !== one.matches(open));
+  await Promise.all(changed.map((one) => new Promise((told) => {
+    one.addEventListener("toggle", told, { once: true });
+    one.open = !one.open;
+  })));
+  return changed.length;
+}"""
+
 # Goes one page back, and waits until it is there.
 BACK = """async () => {
   const container = () => document.querySelector('[data-md-component=container]'), left = container();
@@ -185,9 +196,7 @@ def scroll_to_the_end(page):
 
 def unfold(page):
     """Open all that is folded, solutions above all."""
-    page.evaluate(
-        "document.querySelectorAll('.md-content article details').forEach((d) => (d.open = true))"
-    )
+    page.evaluate(FOLD, [".md-content article details", "details"])
     page.evaluate(DRAWN)
 
 

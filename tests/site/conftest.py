@@ -111,16 +111,11 @@ AT_FIRST = """window.movedAtFirst = [...moved];
 window.loadedAtFirst = performance.getEntriesByType("resource").map((entry) => entry.name);"""
 
 
-# Folds what was folded at first, or opens all of the text, and goes to the top; says whether all was so.
-AS_IT_WAS = """(open) => {
-  let same = scrollY === 0 && matchMedia("screen and (prefers-color-scheme: light)").matches;
-  for (const one of document.querySelectorAll("details")) {
-    const wanted = unfolded.has(one) || (open && one.closest(".md-content article") !== null);
-    same &&= one.open === wanted;
-    one.open = wanted;
-  }
+# Goes to the top, and says whether the reader was elsewhere, or looked at other than a light screen.
+AT_THE_TOP = """() => {
+  const other = scrollY !== 0 || !matchMedia("screen and (prefers-color-scheme: light)").matches;
   scrollTo(0, 0);
-  return same;
+  return other;
 }"""
 
 
@@ -240,10 +235,14 @@ def look(kept):
             page.wait_for_load_state("networkidle")
             page.evaluate(AT_FIRST)
             page.evaluate(book.WAKE)
-            page.evaluate("window.unfolded = new Set(document.querySelectorAll('[open]'))")
+            page.evaluate(
+                "document.querySelectorAll('[open]').forEach((d) => (d.dataset.first = ''))"
+            )
             pages[key] = page
         page = pages[key]
-        if not page.evaluate(AS_IT_WAS, unfolded) or page.viewport_size != viewport:
+        open_ones = "[data-first]" + ", .md-content article details" * unfolded
+        changed = page.evaluate(book.FOLD, [open_ones, "details"])
+        if page.evaluate(AT_THE_TOP) or changed or page.viewport_size != viewport:
             book.show(page, viewport, media="screen", color_scheme="light")
         return page
 
