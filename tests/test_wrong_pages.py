@@ -176,11 +176,38 @@ WRONG = {
         ),
         "the gate is not curved": ("(gate * torch.sigmoid(gate) * up)", "(gate * up)"),
         "the prompts are of one length": (
-            '"ROMEO:\\n", "She rowed the boat to the ", "O"',
-            '"ROMEO:\\n", "JULIET:", "OTHELLO"',
+            '("ROMEO:\\n", "She rowed the boat to the ", "O")',
+            '("ROMEO:\\n", "JULIET:", "OTHELLO")',
         ),
         "padding on the left": ("F.pad(p, (0, longest - len(p))", "F.pad(p, (longest - len(p), 0)"),
         "one generator for all": ("for seed in seeds]", "for seed in [sum(seeds)] * len(seeds)]"),
+        "places are counted over nothing": (
+            'torch.arange(columns)[-how["positions"].shape[1] :]',
+            'how["positions"]',
+        ),
+        "nothing is forgotten": ("later = how", "later = False and how"),
+        "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
+        "reads the first blocks of the memory": ("memory[:, table]", "memory[:, :3]"),
+        "writes blocks in a row": ("part[table[places // 16], places", "part[places // 16, places"),
+        "sees what others left": ("torch.arange(48) < 43", "torch.arange(48) < 48"),
+        "nobody waits": ("if not wait or seated", "if True or seated"),
+        "counts the last turn as idle": ("if left[who] == 0]", "if left[who] < 0]"),
+        "a text reads its neighbour's block": (
+            "part[self.table].flatten(1, 2)",
+            "part[self.table.flip(0)].flatten(1, 2)",
+        ),
+        "the last block is read whole": (
+            "keep = torch.arange(16 * table.shape[1]) <= places[:, None, :, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= (places | 15)[:, None, :, None]",
+        ),
+        "a block for two": ("tables[who].append(free.pop())", "tables[who].append(free[-1])"),
+        "blocks are kept after the end": ("free.extend(tables[who])", "pass"),
+        "every row draws from one place": (
+            "[generators[who] for who in group]",
+            "[generators[0] for who in group]",
+        ),
+    },
+    "production/variants.md": {
         "the window sees the future": (
             "(back >= 0) & (back < self.window)",
             "(back < self.window)",
@@ -209,32 +236,24 @@ WRONG = {
             'weight @ drawn["latent"][name[: name.index(".W_")] + ".W_latent.weight"]',
             '(drawn["latent"][name[: name.index(".W_")] + ".W_latent.weight"].T @ weight.T)',
         ),
-        "the window is no longer than before": ("    window = 128", "    window = 16"),
+        "the window is no longer than before": ("window = 128  #", "window = 16  #"),
         "the keys still speak": ('0 * w if ".W_key" in n', 'w if ".W_key" in n'),
-        "places are counted over nothing": (
-            'torch.arange(columns)[-how["positions"].shape[1] :]',
-            'how["positions"]',
+        "the padding is kept out after all": (
+            "forward(x, cache=cache)",
+            "forward(x, attn_mask=attn_mask, cache=cache)",
         ),
-        "nothing is forgotten": ("later = how", "later = False and how"),
-        "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
-        "reads the first blocks of the memory": ("memory[:, table]", "memory[:, :3]"),
-        "writes blocks in a row": ("part[table[places // 16], places", "part[places // 16, places"),
-        "sees what others left": ("torch.arange(48) < 43", "torch.arange(48) < 48"),
-        "nobody waits": ("if not wait or seated", "if True or seated"),
-        "counts the last turn as idle": ("if left[who] == 0]", "if left[who] < 0]"),
-        "a text reads its neighbour's block": (
-            "part[self.table].flatten(1, 2)",
-            "part[self.table.flip(0)].flatten(1, 2)",
+        "the heads are copied in their order": (
+            "part.repeat(1, 2, 1, 1)",
+            "part.repeat_interleave(2, dim=1)",
         ),
-        "the last block is read whole": (
-            "keep = torch.arange(16 * table.shape[1]) <= places[:, None, :, None]",
-            "keep = torch.arange(16 * table.shape[1]) <= (places | 15)[:, None, :, None]",
+        "the window is no wider": (
+            "class OneMoreCache(RollingCache):\n        window = 17",
+            "class OneMoreCache(RollingCache):\n        window = 16",
         ),
-        "a block for two": ("tables[who].append(free.pop())", "tables[who].append(free[-1])"),
-        "blocks are kept after the end": ("free.extend(tables[who])", "pass"),
-        "every row draws from one place": (
-            "[generators[who] for who in group]",
-            "[generators[0] for who in group]",
+        "the base is read after all": ('"rope_theta": base}', '"rope_theta": 10_000.0}'),
+        "another model comes back": (
+            "back.load_hugging_face(weights)",
+            "back.load_hugging_face({n: w * 2 for n, w in weights.items()})",
         ),
     },
     "correctness/dropout.md": {

@@ -1,4 +1,4 @@
-"""The served model and transformers' Llama are one: the same logits, and the same tokens."""
+"""The book's Llama and transformers' are one: the same logits, and the same tokens."""
 
 import json
 
