@@ -31,7 +31,7 @@ test: .venv/installed ## test the pages, the checker and the snippets; ARGS="-k 
 	@$(BIN)/python -m tests.site.book
 
 test-site: .venv/installed ## build the site and test it in a browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder tests/site $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder tests/site $(ARGS)
 
 test-labs: .venv/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
 	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)

@@ -12,17 +12,25 @@ from filelock import FileLock
 
 from tests.site import book
 
+# What these files ask of each page they read from its HTML; the others open it, and share it.
+APART = (
+    "test_build.py",
+    "test_labs.py",
+    "test_sharing.py",
+    "test_take_away.py",
+    "test_zensical.py",
+)
+
+
+def shared_page(nodeid):
+    """The page that a test opens for others as well, or None."""
+    named = [path for path in book.PAGES if f"[{path}]" in nodeid or f"-{path}]" in nodeid]
+    file = nodeid.partition("::")[0].rpartition("/")[2]
+    return max(named, key=len) if named and file not in APART else None
+
 
 def pytest_itemcollected(item):
-    """A worker gets all tests of a file, and those that share an open page all of that page."""
     item.add_marker(pytest.mark.site)
-    item.add_marker(pytest.mark.xdist_group(shared_page(item) or item.path.name))
-
-
-def shared_page(item):
-    """The page that a test opens for others as well, or None."""
-    shares = {"look", "walk", "from_disk"}.intersection(item.fixturenames)
-    return item.callspec.params.get("path") if shares and hasattr(item, "callspec") else None
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order
@@ -33,9 +41,21 @@ def pytest_collection_modifyitems(items):
     def place(item):
         if "site" not in item.keywords:
             return 0
-        return -1 if item.path.name == "test_serve.py" else places.get(shared_page(item), 0)
+        return -1 if item.path.name == "test_serve.py" else places.get(shared_page(item.nodeid), 0)
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, keep the tests of a shared page on one worker, and so those of a file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SiteScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return shared_page(nodeid) or nodeid.partition("::")[0]
+
+    return SiteScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
