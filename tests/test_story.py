@@ -26,6 +26,19 @@ def test_a_picture_comes_before_the_first_block(page):
     assert picture.start() < page.text.find("```python")
 
 
+def test_the_first_page_of_a_part_lists_its_chapters_once_in_the_order_of_the_menu():
+    menu = re.findall(r"^ +- (\w+)/([\w-]+\.\w+)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    firsts = [
+        page for page in PAGES if page.path.stem == "index" and page.path.parent.name != "docs"
+    ]
+    assert len(firsts) > 4
+    for page in firsts:
+        listed = re.findall(r"^\| \[.*?\]\((.*?)\)", page.text, re.M)
+        assert listed == [
+            name for part, name in menu if part == page.path.parent.name and name != "index.md"
+        ]
+
+
 @every_chapter
 def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
     printed = " ".join(block.output.text for block in page.blocks if block.output)
