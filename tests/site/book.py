@@ -38,7 +38,6 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--font-render-hinting=none",  # without a window letters would be wider than in one
     # No other host has an address here, so no test leans on one.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     # A window that nobody sees would load two pages of its own for the address bar: half the cost.
@@ -309,12 +308,9 @@ def served(folder: Path):
 
 
 def chromium_path(playwright) -> str | None:
-    """Path of a Chromium: Playwright's own where installed, else the system's, else None.
-
-    Its headless shell comes first, which is the same engine without the window: a quarter less to do.
-    """
+    """Path of a Chromium: Playwright's own where installed, else the system's, else None."""
     own = playwright.chromium.executable_path
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    names = ("chromium", "chromium-browser", "google-chrome")
     return own if os.path.exists(own) else next(filter(None, map(shutil.which, names)), None)
 
 
