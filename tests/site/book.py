@@ -76,6 +76,7 @@ DRAWN = """async () => {
   for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
 }"""
 
+FOLDED = ".md-content article details"  # all of a page's text that may be folded
 # Opens what one selector names and folds all else that another does, waits until the page has been
 # told of each, and returns how many changed.
 FOLD = """async ([open, all]) => {
@@ -196,7 +197,7 @@ def scroll_to_the_end(page):
 
 def unfold(page):
     """Open all that is folded, solutions above all."""
-    page.evaluate(FOLD, [".md-content article details", "details"])
+    page.evaluate(FOLD, [FOLDED, FOLDED])
     page.evaluate(DRAWN)
 
 

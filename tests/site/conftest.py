@@ -260,7 +260,7 @@ def look(kept):
             )
             pages[key] = page
         page = pages[key]
-        open_ones = "[data-first]" + ", .md-content article details" * unfolded
+        open_ones = f"[data-first], {book.FOLDED}" if unfolded else "[data-first]"
         changed = page.evaluate(book.FOLD, [open_ones, "details"])
         if page.evaluate(AT_THE_TOP) or changed or page.viewport_size != viewport:
             book.show(page, viewport, media="screen", color_scheme="light")

@@ -73,7 +73,7 @@ def test_images_and_drawings_have_text(site, path):
     silent += shown.cssselect(".md-content article img[alt='']")
     for drawing in shown.cssselect(".md-content article svg"):
         hidden = drawing.xpath("ancestor-or-self::*[@aria-hidden='true']")
-        if not hidden and not drawing.xpath("@aria-label | @aria-labelledby | .//title"):
+        if not hidden and not drawing.xpath("(@aria-label | @aria-labelledby)[. != ''] | .//title"):
             silent.append(drawing)
     assert [start_of(one) for one in silent] == []
 
