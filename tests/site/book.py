@@ -41,7 +41,13 @@ FLAGS = [
     # No other host has an address here, so no test leans on one.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     # A window that nobody sees would load two pages of its own for the address bar: half the cost.
-    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
+    # Chromium heeds the last such list alone, so what Playwright turns off stands here again: above
+    # all PaintHolding, under which a click on a page that has just come may be lost.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,"
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,"
+    "HttpsFirstBalancedModeAutoEnable,LensOverlay,MediaRouter,ThirdPartyStoragePartitioning,"
+    "AvoidCorsURLLoaderRestartOnRedirect,OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,"
+    "PreconnectToSearch",
 ]
 NO_BROWSER = (
     "There is no Chromium here, so the site's tests in a browser cannot run; "
@@ -74,6 +80,15 @@ CLICK = """async (address) => {
 DRAWN = """async () => {
   await document.fonts.ready;
   for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+}"""
+
+# Waits until a page that has come asks for nothing more.
+QUIET = """async () => {
+  const asked = () => performance.getEntriesByType("resource").length;
+  for (let before = -1; before !== asked(); ) {
+    before = asked();
+    await new Promise((passed) => setTimeout(passed, 100));
+  }
 }"""
 
 FOLDED = ".md-content article details"  # all of a page's text that may be folded

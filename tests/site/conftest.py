@@ -228,11 +228,15 @@ def arrive(request, reader):
     return reader.open if request.param == "opened" else reader.click_to
 
 
+# A window of `look` remembers nothing of the page before.
+FORGET = "try { localStorage.clear(); sessionStorage.clear() } catch { /* about:blank has none */ }"
+
+
 @pytest.fixture(scope="session")
 def kept(browser, address):
-    """The reader whose pages `look` shares, and its open pages by path and options."""
-    reader, pages = Reader(browser, address), {}
-    yield reader, pages
+    """The reader whose windows `look` uses, and these windows by their options."""
+    reader, windows = Reader(browser, address), {}
+    yield reader, windows
     reader.close()
 
 
@@ -241,25 +245,32 @@ def look(kept):
     """`look(path)` is a page as `visit` opens it, kept open for the next test that looks at it.
 
     Each test finds the window, the scheme, the medium and what is folded as they were, or with
-    `unfolded` all of the text open; whoever changes more opens a page of their own.
+    `unfolded` all of the text open; whoever changes more opens a page of their own. The next page
+    comes into the same window, which keeps nothing: no file, nothing stored.
     """
-    reader, pages = kept
+    reader, windows = kept
 
-    def at(path, viewport=book.WIDE, unfolded=False, **options):
-        key = path, tuple(options.items())
-        if key not in pages:
-            if any(path != other for other, _ in pages):
-                reader.close()
-                pages.clear()
-            page = reader.open(path, wake=False, viewport=viewport, **options)
-            page.wait_for_load_state("networkidle")
+    def arrive(path, viewport, options):
+        key = tuple(options.items())
+        if key not in windows:
+            page = windows[key] = reader.open("404.html", viewport=viewport, **options)
+            page.add_init_script(FORGET)
+            page.context.new_cdp_session(page).send("Network.setCacheDisabled", {"cacheDisabled": True})
+        page = windows[key]
+        if page.url.partition("#")[0] != reader.address + path:
+            book.show(page, viewport, media="screen", color_scheme="light")
+            page.goto(reader.address + path)
+            page.evaluate(book.DRAWN)
+            page.evaluate(book.QUIET)
             page.evaluate(AT_FIRST)
             page.evaluate(book.WAKE)
             page.evaluate(
                 "document.querySelectorAll('[open]').forEach((d) => (d.dataset.first = ''))"
             )
-            pages[key] = page
-        page = pages[key]
+        return page
+
+    def at(path, viewport=book.WIDE, unfolded=False, **options):
+        page = arrive(path, viewport, options)
         open_ones = f"[data-first], {book.FOLDED}" if unfolded else "[data-first]"
         changed = page.evaluate(book.FOLD, [open_ones, "details"])
         if page.evaluate(AT_THE_TOP) or changed or page.viewport_size != viewport:

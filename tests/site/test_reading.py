@@ -195,8 +195,9 @@ ALL_BUT_COLOURS = """([where, rules]) => {
 TOLD = """window.told = (violations) => violations.flatMap(({ id, nodes }) =>
   nodes.map((node) => `${id}: ${node.html.slice(0, 160)} ${node.failureSummary ?? ''}`));
 null"""
-# Contrast costs axe more than its other rules together, and is the same wherever text of one colour,
-# size and weight stands on the same grounds. Of each look that has not passed, this tries the first.
+# Contrast costs axe more than its other rules together, and is the same wherever text of one colour
+# stands on the same grounds. Of each look that has not passed, this tries the first;
+# where axe cannot judge, as on a gradient or in a drawing, it could not on another page either.
 COLOURS = """async ([where, passed]) => {
   const grounds = new Map([[null, '']]), looks = new Map(), tried = new Set(passed);
   const ground = (one) => {
@@ -209,9 +210,11 @@ COLOURS = """async ([where, passed]) => {
   };
   for (const one of passed ? document.querySelectorAll(`${where ?? 'body'} *`) : []) {
     const says = one.matches('input') || [...one.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
-    if (!says || !one.checkVisibility({ visibilityProperty: true })) continue;
+    if (!says || !one.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     const { color, fontSize, fontWeight, textShadow, textDecorationLine } = getComputedStyle(one), { left, right } = one.getBoundingClientRect();
-    const look = [ground(one), color, fontSize, fontWeight, textShadow, left >= 0 && right <= innerWidth, Boolean(one.closest(':disabled, [aria-disabled=true]')),
+    if (left < 0 || right > innerWidth) continue;  // in a wider window it is in sight
+    const large = parseFloat(fontSize) >= (fontWeight >= 700 ? 18.66 : 24);  // pixels; WCAG asks less of it
+    const look = [ground(one), color, large, textShadow, Boolean(one.closest(':disabled, [aria-disabled=true]')),
       one.matches('a') && [textDecorationLine, getComputedStyle(one.parentElement).color]].join();
     if (tried.has(look)) continue;
     tried.add(look);
@@ -221,10 +224,10 @@ COLOURS = """async ([where, passed]) => {
   for (const one of looks.keys()) one.dataset.look = '';
   const now = passed ? '[data-look]' : '*';
   axe.configure({ rules: [{ id: 'color-contrast', selector: now }, { id: 'link-in-text-block', selector: `a[href]:is(${now})` }] });
-  const { violations, passes } = await axe.run(where ?? document,
-    { elementRef: true, resultTypes: ['violations', ...passed ? ['passes'] : []], runOnly: ['color-contrast', 'link-in-text-block'] });
+  const { violations, passes, incomplete } = await axe.run(where ?? document,
+    { elementRef: true, resultTypes: ['violations', ...passed ? ['passes', 'incomplete'] : []], runOnly: ['color-contrast', 'link-in-text-block'] });
   for (const one of looks.keys()) delete one.dataset.look;
-  const good = passes.filter(({ id }) => id === 'color-contrast').flatMap(({ nodes }) => nodes.map(({ element }) => looks.get(element)));
+  const good = [...passes, ...incomplete].filter(({ id }) => id === 'color-contrast').flatMap(({ nodes }) => nodes.map(({ element }) => looks.get(element)));
   return [told(violations), passed ? good : []];
 }"""
 
@@ -233,15 +236,14 @@ def axe(page, where=None, passed=None, rules=None):
     """Try all rules of axe on part of a page, in the dark those on colour; return each violation.
 
     The schemes differ in nothing but colour. A look of text among `passed` is not tried again, and what
-    passes is added there; without it the contrast of each word is tried. With `rules` these alone are
-    tried, and the colours of one scheme.
+    passes is added there; without it the contrast of each word is tried. With `rules`, of all that
+    are not on colour these alone are tried.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
         page.evaluate(TOLD)
     found = []
-    # What a width changes of a colour it changes in both schemes.
-    for scheme in ("light", "dark") if rules is None else ("light",):
+    for scheme in ("light", "dark"):
         book.show(page, color_scheme=scheme)
         page.wait_for_function(  # no panel is on its way; what follows a scroll never ends
             "document.getAnimations().every((moving) => moving.timeline !== document.timeline)"

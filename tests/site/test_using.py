@@ -255,6 +255,7 @@ def test_a_page_read_to_its_end_is_marked_until_one_button_forgets_it(arrive, ad
     content = "link => getComputedStyle(link, '::after').content"
     assert "✓" in shown.locator("td > [data-read]").evaluate(content)
     shown.reload()
+    book.show(shown)
     assert shown.evaluate(READ) == 2
     shown.get_by_role("button", name="Forget").click()
     assert shown.evaluate(READ) == 0
