@@ -110,12 +110,15 @@
     [".md-content .book-drawing", "Drawing"],
   ];
 
+  /* How many pixels a box hides. What stands in a line has no inside, though Firefox gives it a width. */
+  const hidden = (box) => box.clientWidth && box.scrollWidth - box.clientWidth;
+
   function nameScrollers() {
     const boxes = SCROLLERS.flatMap(([selector, name]) =>
       Array.from(document.querySelectorAll(selector), (box) => ({ box, name })));
     const fading = Array.from(document.querySelectorAll(FADES), (box) => ({ box }));
     // All are measured before any is changed: the page is laid out once.
-    for (const one of [...boxes, ...fading]) one.scrolls = one.box.scrollWidth > one.box.clientWidth + 1;
+    for (const one of [...boxes, ...fading]) one.scrolls = hidden(one.box) > 1;
     for (const { box, scrolls } of fading) box.toggleAttribute("data-scrolls", scrolls);
     for (const { box, name, scrolls } of boxes) {
       for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
@@ -142,7 +145,7 @@
 
   function sayWhatHides(box) {
     const left = box.scrollLeft > 1;
-    const right = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
+    const right = hidden(box) - box.scrollLeft > 1;
     if (left || right) box.dataset.hides = left && right ? "both" : left ? "left" : "right";
     else delete box.dataset.hides;
   }

@@ -353,13 +353,16 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     """The weights and the context vectors of one panel, as the figure opens."""
     steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
     where = f"{panel.name}: " if panel.name else ""
+    hides = spec.causal or bool(spec.hidden)  # else what prints as zero is a weight like the others
     drawn = ""
     for step, title in (("weights", "attention weights"), ("context", "context vectors")):
         rows = steps[step]
         cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
         columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
         title = where + title
-        drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:])
+        title = title[0].upper() + title[1:]
+        plain = not (hides and step == "weights")
+        drawn += heat_table(cells, panel.tokens, columns, title, plain=plain)
     return drawn
 
 

@@ -255,7 +255,9 @@ def look(kept):
         if key not in windows:
             page = windows[key] = reader.open("404.html", viewport=viewport, **options)
             page.add_init_script(FORGET)
-            page.context.new_cdp_session(page).send("Network.setCacheDisabled", {"cacheDisabled": True})
+            page.context.new_cdp_session(page).send(
+                "Network.setCacheDisabled", {"cacheDisabled": True}
+            )
         page = windows[key]
         if page.url.partition("#")[0] != reader.address + path:
             book.show(page, viewport, media="screen", color_scheme="light")
