@@ -1,6 +1,7 @@
 # serve · test · test-site · test-labs · update · build; each makes .venv first, and a second run installs nothing.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
 
@@ -16,54 +17,54 @@ test test-site test-labs machines shake: export PYTHONDONTWRITEBYTECODE =
 NEW_ENOUGH = $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null)
 FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
 
-.venv/installed: requirements.txt pyproject.toml
+$(VENV)/installed: requirements.txt pyproject.toml
 	$(if $(NEW_ENOUGH),,$(error The book needs Python 3.11 or newer; $(PYTHON) is $(FOUND). Name a newer one: make PYTHON=python3.12))
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-serve: .venv/installed ## serve the book, and check a page on each save; UPDATE=1 rewrites its outputs
+serve: $(VENV)/installed ## serve the book, and check a page on each save; UPDATE=1 rewrites its outputs
 	@echo "Serving the book at http://$(ADDRESS)/"
 	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
 
-test: .venv/installed ## test the pages, the checker and the snippets; ARGS="-k averaging" runs some
+test: $(VENV)/installed ## test the pages, the checker and the snippets; ARGS="-k averaging" runs some
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not site and not lab" $(ARGS)
 	@$(BIN)/python -m tests.site.book
 
-test-site: .venv/installed ## build the site and test it in a browser
+test-site: $(VENV)/installed ## build the site and test it in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder tests/site $(ARGS)
 
-test-labs: .venv/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
+test-labs: $(VENV)/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
 	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)
 
-update: .venv/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
+update: $(VENV)/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)
 
-build: .venv/installed ## write the site, strictly, into site/
+build: $(VENV)/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
 
-zensical: .venv/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
+zensical: $(VENV)/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
 	$(BIN)/python -m literate prepare
 	cd .book && $(abspath $(BIN))/zensical build --strict
 	$(BIN)/python -m literate pack .book/site
 
-train: .venv/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
+train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
 	$(BIN)/python -m tools.train $(ARGS)
 
-labs: .venv/installed ## measure again: execute the labs and store what they print; LAB=name for one
+labs: $(VENV)/installed ## measure again: execute the labs and store what they print; LAB=name for one
 	$(BIN)/python -m tools.labs $(LAB)
 
-bench: .venv/installed ## print what the checker and the snippets cost, as ratios from one run
+bench: $(VENV)/installed ## print what the checker and the snippets cost, as ratios from one run
 	$(BIN)/python -m tools.bench
 	$(BIN)/python -m tools.bench_snippets
 
-machines: .venv/installed ## run the book and the tests as other machines would; NAME=avx2 for one
+machines: $(VENV)/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)
 
-shake: .venv/installed ## run the book on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
+shake: $(VENV)/installed ## run the book on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
 	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)
 
-pins: .venv/installed ## compile requirements.txt from pyproject.toml; a pin that stands there stays
+pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin that stands there stays
 	$(PYTHON) -m venv .venv/pins
 	.venv/pins/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
 	grep == requirements.txt > .venv/pins/standing.txt
@@ -75,19 +76,19 @@ pins: .venv/installed ## compile requirements.txt from pyproject.toml; a pin tha
 	echo '-e .' >> .venv/pins/requirements.txt
 	mv .venv/pins/requirements.txt .
 
-mutants: .venv/installed ## damage every output of the book and count what the checker catches
+mutants: $(VENV)/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants
 
-screenshots: .venv/installed ## take the pictures of the README anew
+screenshots: $(VENV)/installed ## take the pictures of the README anew
 	$(BIN)/python -m tools.screenshots
 
-lint: .venv/installed ## check the style of Python files and of the code in pages, and the checker's types
+lint: $(VENV)/installed ## check the style of Python files and of the code in pages, and the checker's types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.style
 
-format: .venv/installed ## format Python files and the code in pages
+format: $(VENV)/installed ## format Python files and the code in pages
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python -m tools.style --fix
