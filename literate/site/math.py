@@ -27,6 +27,7 @@ DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
 LONG = 20
 # Between blanks where a formula is read as text.
 RELATIONS = "=≠≈<>≤≥→←∈+−"
+PRIMED = re.compile("<msup>(<mi>[^<]*</mi>)<mo>′</mo></msup>")
 CONVERTER = LatexToMathML(annotation=True, fancy_error=False)
 
 
@@ -58,6 +59,8 @@ def mathml(tex: str, *, display: bool = False) -> str:
     said = escape(spoken(drawn))
     # The only name that every browser tells a screen reader; the formula below it stays to be explored.
     drawn = drawn.replace("<math", f'<math aria-label="{said}"', 1)
+    # The prime of the book's font stands high by itself; set as an exponent it would be a speck.
+    drawn = PRIMED.sub(r'<mrow>\1<mo lspace="0" rspace="0">′</mo></mrow>', drawn)
     # The book's font has this dot. The search reads the symbols once, not their source as well.
     drawn = drawn.replace(">⋅<", ">·<")
     return drawn.replace("<annotation", "<annotation data-search-exclude")

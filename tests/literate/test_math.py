@@ -177,3 +177,10 @@ def test_a_product_is_written_with_the_dot_that_the_font_has():
 
 def test_a_function_and_what_it_is_applied_to_are_read_without_a_sign_between():
     assert symbols(convert(r"So $f = \max(x)$, or $a < b$.").p.decode()) == "So f=max(x), or a<b."
+
+
+def test_a_prime_stands_beside_its_letter_and_is_no_exponent():
+    drawn = mathml("e^{m - m'} = x'")
+    assert drawn.count("<msup>") == 1
+    assert drawn.count('<mo lspace="0" rspace="0">′</mo></mrow>') == 2
+    assert 'aria-label="e to the m minus m prime' in drawn

@@ -196,8 +196,8 @@ TOLD = """window.told = (violations) => violations.flatMap(({ id, nodes }) =>
   nodes.map((node) => `${id}: ${node.html.slice(0, 160)} ${node.failureSummary ?? ''}`));
 null"""
 # Contrast costs axe more than its other rules together, and is the same wherever text of one colour
-# stands on the same grounds. Of each look that has not passed, this tries the first;
-# where axe cannot judge, as on a gradient or in a drawing, it could not on another page either.
+# stands on the same grounds. Of each look that has not passed, this tries the first; where axe cannot
+# judge, as on a gradient or in a drawing, it could not on another page either.
 COLOURS = """async ([where, passed]) => {
   const grounds = new Map([[null, '']]), looks = new Map(), tried = new Set(passed);
   const ground = (one) => {
