@@ -360,9 +360,8 @@ def _tables(panel: Panel, spec: Explorable) -> str:
         cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
         columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
         title = where + title
-        title = title[0].upper() + title[1:]
-        plain = not (hides and step == "weights")
-        drawn += heat_table(cells, panel.tokens, columns, title, plain=plain)
+        plain = step == "context" or not hides
+        drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:], plain=plain)
     return drawn
 
 

@@ -250,7 +250,7 @@ def look(kept):
     """
     reader, windows = kept
 
-    def arrive(path, viewport, options):
+    def window_at(path, viewport, options):
         key = tuple(options.items())
         if key not in windows:
             page = windows[key] = reader.open("404.html", viewport=viewport, **options)
@@ -272,7 +272,7 @@ def look(kept):
         return page
 
     def at(path, viewport=book.WIDE, unfolded=False, **options):
-        page = arrive(path, viewport, options)
+        page = window_at(path, viewport, options)
         open_ones = f"[data-first], {book.FOLDED}" if unfolded else "[data-first]"
         changed = page.evaluate(book.FOLD, [open_ones, "details"])
         if page.evaluate(AT_THE_TOP) or changed or page.viewport_size != viewport:
