@@ -8,6 +8,8 @@ Dao et al. (2022), "FlashAttention", appendix B.2, for the backward pass that re
 weights and takes the row sums of softmax's derivative from the context vectors.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
@@ -31,8 +33,9 @@ def attention(
         key: (..., T_k, head_dim), same dtype; under autocast the three may differ, as for
             F.scaled_dot_product_attention, and are cast to autocast's dtype.
         value: (..., T_k, value_dim), same dtype.
-        attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
-            Floating point: added to the scaled scores, and given its gradient.
+        attn_mask: (T_q, T_k) for all, or as many dimensions as the scores, broadcastable to
+            (..., T_q, T_k). Boolean: True keeps, False hides. Floating point: added to the scaled
+            scores, and given its gradient. Beside heads, one for each text is mask[:, None].
         scale: factor on the scores, any finite number; None means 1/√head_dim.
 
     Returns:
@@ -46,14 +49,15 @@ def attention(
     if scale is None:
         scale = query.size(-1) ** -0.5
     device = query.device.type
-    if torch.is_autocast_enabled(device):  # cast once, here, so that both passes agree
+    casts = _casts(device)
+    if casts:  # once, here, so that both passes agree
         dtype = torch.get_autocast_dtype(device)
         query, key, value = (
             part if part.dtype == torch.float64 else part.to(dtype) for part in (query, key, value)
         )
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         attn_mask = attn_mask.to(query.dtype)
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(device, enabled=False) if casts else nullcontext():
         return Attention.apply(query, key, value, attn_mask, scale)
 
 
@@ -114,6 +118,17 @@ class Attention(torch.autograd.Function):
 
 
 # --8<-- [end:backward]
+def _casts(device: str) -> bool:
+    """Whether autocast is on for this kind of device; some, as meta, have none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _leading(*parts: Tensor) -> tuple[int, ...]:
+    """Return the leading dimensions to which all but the last two of each part broadcast."""
+    # torch.broadcast_shapes would import sympy, which takes two seconds.
+    return torch.broadcast_tensors(*(part[..., :0, :0] for part in parts))[0].shape[:-2]
+
+
 def _check(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None
 ) -> None:
@@ -124,7 +139,7 @@ def _check(
             raise ValueError(
                 f"{name} must be a tensor, (..., tokens, dim) with dim ≥ 1, got {came}"
             )
-        alike = tensor.dtype == query.dtype or torch.is_autocast_enabled(query.device.type)
+        alike = tensor.dtype == query.dtype or _casts(query.device.type)
         if not tensor.is_floating_point() or not alike:
             raise ValueError(
                 f"{name} must be floating point, all three alike: "
@@ -137,21 +152,21 @@ def _check(
         if tensor.size(dim) != size:
             came = tuple(tensor.shape)
             raise ValueError(f"{name} must be of size {size} in dimension {dim}: got shape {came}")
-    leading = query.shape[:-2]
+    seen = [query]
     for name, tensor in (("key", key), ("value", value)):
         try:
-            leading = torch.broadcast_shapes(leading, tensor.shape[:-2])
+            _leading(*seen, tensor)
         except RuntimeError:
-            wanted, came = tuple(leading), tuple(tensor.shape)
+            wanted, came = tuple(_leading(*seen)), tuple(tensor.shape)
             raise ValueError(
                 f"{name} must broadcast in its leading dimensions with {wanted}: got shape {came}"
             ) from None
+        seen.append(tensor)
     number = isinstance(scale, int | float | torch.SymFloat)
     if scale is not None and not (number and abs(scale) < float("inf")):
         raise ValueError(f"scale must be None or a finite number, got {scale!r}")
     if attn_mask is not None:
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        _check_mask(attn_mask, (*batch, query.size(-2), key.size(-2)))
+        _check_mask(attn_mask, (*_leading(query, key), query.size(-2), key.size(-2)))
 
 
 def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
@@ -163,7 +178,12 @@ def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
             f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
     sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
-    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
         raise ValueError(
-            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
         )

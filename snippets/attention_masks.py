@@ -10,7 +10,7 @@ queries, keys); a mask costs one byte for each of its elements, and keeps PyTorc
 kernels that know a flag only, such as is_causal. alibi_bias is no mask: its numbers are added to
 the scores. Where fewer queries than keys are asked for, they are the last ones: behind a KV cache.
 
-Needs PyTorch 2.5 or newer and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Sources: Beltagy et al. (2020), "Longformer", section 3.1 (windows); Xiao et al. (2023), "Efficient
 Streaming Language Models with Attention Sinks", section 3; Raffel et al. (2020), "Exploring the
 Limits of Transfer Learning", section 3.2.1 (prefixes); Krell et al. (2021), "Efficient Sequence
@@ -45,16 +45,18 @@ def keep_window(window: int, queries: int, keys: int | None = None, *, device=No
     """
     if not isinstance(window, int) or window < 1:
         raise ValueError(f"window must be a positive integer, got {window!r}")
-    asks, seen = _places(queries, keys, device)
-    return (seen <= asks) & (seen > asks - window)
+    keep = keep_past(queries, keys, device=device)
+    # In place, since a mask of 16,384 × 16,384 is 256 MiB: what lies below the window goes.
+    return keep.triu_(keep.size(1) - queries - window + 1)
 
 
 def keep_sinks(sinks: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
     """True for the first `sinks` tokens, as far as they are not to come, (queries, keys)."""
     if not isinstance(sinks, int) or sinks < 0:
         raise ValueError(f"sinks must be an integer of 0 or more, got {sinks!r}")
-    asks, seen = _places(queries, keys, device)
-    return (seen <= asks) & (seen < sinks)
+    keep = keep_past(queries, keys, device=device)
+    keep[:, sinks:] = False
+    return keep
 
 
 def keep_prefix(prefix: Tensor, queries: int, keys: int | None = None) -> Tensor:
@@ -95,7 +97,10 @@ def keep_documents(document: Tensor, queries: int | None = None) -> Tensor:
         queries: how many tokens ask, the last ones; None: all.
     """
     _check_document(document)
-    asking = document if queries is None else document[:, document.size(1) - queries :]
+    keys = document.size(1)
+    queries = keys if queries is None else queries
+    _check_queries(queries, keys)
+    asking = document[:, keys - queries :]
     return (asking[:, :, None] == document[:, None, :])[:, None]
 
 
@@ -152,10 +157,14 @@ def alibi_bias(num_heads: int, queries: int, keys: int | None = None, *, device=
 def _places(queries: int, keys: int | None, device) -> tuple[Tensor, Tensor]:
     """Return the place of each query, (queries, 1), and of each key, (keys,)."""
     keys = queries if keys is None else keys
-    if not 0 <= queries <= keys:
-        raise ValueError(f"queries must be from 0 to keys={keys}, got {queries!r}")
+    _check_queries(queries, keys)
     place = torch.arange(keys, device=device)
     return place[keys - queries :, None], place
+
+
+def _check_queries(queries: int, keys: int) -> None:
+    if not 0 <= queries <= keys:
+        raise ValueError(f"queries must be from 0 to keys={keys}, got {queries!r}")
 
 
 def _check_document(document: Tensor) -> None:

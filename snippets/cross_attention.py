@@ -83,9 +83,10 @@ class CrossAttention(nn.Module):
         Args:
             x: (..., T_q, embed_dim), of the projections' dtype.
             source: (..., T_k, kv_dim), same dtype, same leading dimensions.
-            attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
-                Floating point: added to the scaled scores, so -inf hides. To hide padding in the
-                source, with keep of shape (batch, T_k), pass keep[:, None, :].
+            attn_mask: (T_q, T_k) for all sequences, or as many dimensions as x, broadcastable to
+                (..., T_q, T_k). Boolean: True keeps, False hides. Floating point: added to the
+                scaled scores, so -inf hides. To hide padding in the source, with keep of shape
+                (batch, T_k), pass keep[:, None, :].
             need_weights: also return the weights, (..., T_q, T_k), at the cost of storing them:
                 three matrices of this size, or two without a mask.
 
@@ -95,10 +96,8 @@ class CrossAttention(nn.Module):
         query = self.W_query(x)  # (..., T_q, head_dim)
         key = self.W_key(source)  # (..., T_k, head_dim)
         value = self.W_value(source)  # (..., T_k, value_dim)
-        if attn_mask is not None:
-            attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
-            if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
-                attn_mask = attn_mask.to(query.dtype)
+        if attn_mask is not None and attn_mask.dtype != torch.bool:
+            attn_mask = attn_mask.to(query.dtype)  # a CUDA kernel misreads one of another dtype
         if not need_weights:
             leading, shape = x.shape[:-2], (*x.shape[:-1], self.value_dim)
             width, parts = max(self.head_dim, self.value_dim), []
@@ -156,7 +155,12 @@ def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
             f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
     sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
-    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
         raise ValueError(
-            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
         )

@@ -1,14 +1,16 @@
 """Attention in tiles, forward and backward: exact, and no tensor ever holds T × T weights.
 
-Needs PyTorch 2.4 or newer and nothing else. This is the algorithm, for reading, for testing kernels
-against and for changing. Its loops run in Python, so it saves memory and no time; for speed call
-F.scaled_dot_product_attention, whose fused kernels do the same on the chip.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else. This is the algorithm, for
+reading, for testing kernels against and for changing. Its loops run in Python, so it saves memory
+and no time; for speed call F.scaled_dot_product_attention, whose fused kernels do the same on the
+chip. With fewer queries than keys its is_causal counts them from the first key, ours to the last.
 Sources: Dao et al. (2022), "FlashAttention", section 3.1 and appendix B; Dao (2023),
 "FlashAttention-2", algorithm 1 (queries in the outer loop, here in the backward pass too) and
 algorithm 2 (which has keys there; the logsumexp in place of two numbers).
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -35,7 +37,9 @@ def flash_attention(
         query: (..., T_q, head_dim), floating point.
         key: (..., T_k, head_dim), same leading dimensions; `expand` it where it has fewer.
         value: (..., T_k, value_dim), same leading dimensions.
-        key_mask: boolean, True keeps, broadcastable to (..., T_k): hides padding, as keys.
+        key_mask: boolean, True keeps, hides padding, as keys: (T_k,) for all, or as many dimensions
+            as the query without its last but one, each of size 1 or as there. Beside heads, one row
+            for each text is key_mask[:, None], (batch, 1, T_k).
         is_causal: the queries are the last of the keys, so query i sees keys 0 … i + T_k - T_q:
             the triangle stands in the lower right corner. Tiles that see nothing are left out.
         scale: factor on the scores; None means 1/√head_dim.
@@ -52,18 +56,8 @@ def flash_attention(
     """
     _check(query, key, value, key_mask, block)
     scale = query.size(-1) ** -0.5 if scale is None else scale
-    device = query.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)  # cast once, as PyTorch's operator does
-        query, key, value = (tensor.to(dtype) for tensor in (query, key, value))
-        with torch.autocast(device, enabled=False):
-            results = FlashAttention.apply(query, key, value, key_mask, is_causal, scale, block)
-    else:
-        if not query.dtype == key.dtype == value.dtype:
-            raise ValueError(
-                f"key and value must have the dtype of query, {query.dtype}: "
-                f"got {key.dtype} and {value.dtype}"
-            )
+    query, key, value, context = _cast(query, key, value)
+    with context:
         results = FlashAttention.apply(query, key, value, key_mask, is_causal, scale, block)
     return results if return_logsumexp else results[0]
 
@@ -171,6 +165,26 @@ class FlashAttention(torch.autograd.Function):
     # --8<-- [end:backward]
 
 
+def _cast(query: Tensor, key: Tensor, value: Tensor) -> tuple:
+    """Return the three in one dtype, and a context in which autocast changes nothing more.
+
+    Autocast casts them once, here, so that both passes agree, and leaves float64, as it does for
+    PyTorch's operator. Some devices, as meta, have no autocast.
+    """
+    device, context = query.device.type, nullcontext()
+    parts = [query, key, value]
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype, context = torch.get_autocast_dtype(device), torch.autocast(device, enabled=False)
+        parts = [part if part.dtype == torch.float64 else part.to(dtype) for part in parts]
+    for name, part in zip(("query", "key", "value"), parts, strict=True):
+        if not part.is_floating_point() or part.dtype != parts[0].dtype:
+            raise ValueError(
+                f"{name} must be floating point, all three alike: "
+                f"got {part.dtype} beside a query of {parts[0].dtype}"
+            )
+    return *parts, context
+
+
 def _check(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None, block: int) -> None:
     """Raise ValueError unless the sizes fit together."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
@@ -190,16 +204,21 @@ def _check(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None, b
         raise ValueError(
             f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
         )
-    if key_mask is not None and (
-        not isinstance(key_mask, Tensor)
-        or key_mask.dtype != torch.bool
-        or key_mask.shape[-1:] != key.shape[-2:-1]
-    ):
+    if key_mask is not None:
         tensor = isinstance(key_mask, Tensor)
-        came = f"{key_mask.dtype}, {tuple(key_mask.shape)}" if tensor else repr(key_mask)
-        raise ValueError(
-            f"key_mask must be boolean (True keeps) with one entry a key, (..., {key.size(-2)}): "
-            f"got {came}"
-        )
+        if not tensor or key_mask.dtype != torch.bool:
+            came = key_mask.dtype if tensor else repr(key_mask)
+            raise ValueError(f"key_mask must be a boolean tensor (True keeps), got {came}")
+        wanted, came = (*query.shape[:-2], key.size(-2)), tuple(key_mask.shape)
+        sizes = zip(came[:-1], wanted[:-1], strict=False)
+        fits = came[-1:] == wanted[-1:] and all(size in (1, want) for size, want in sizes)
+        # (batch, T_k) is refused beside heads: broadcast, it would be read as (heads, T_k).
+        if not fits or len(came) not in (1, len(wanted)):
+            texts = (len(came), len(wanted)) == (2, 3)
+            hint = "; key_mask[:, None] makes one row for each text" if texts else ""
+            raise ValueError(
+                f"key_mask must have shape {wanted[-1:]}, or the {len(wanted)} dimensions of "
+                f"{wanted}, all but the last 1 or as there: got shape {came}{hint}"
+            )
     if not isinstance(block, int) or block < 1:
         raise ValueError(f"block must be a positive integer, got {block!r}")

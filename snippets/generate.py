@@ -42,14 +42,16 @@ def generate(
 
         texts = generate(model, prompts, 100, 0.8, generators, cache=KVCache)
 
-    Each text is the one that it would be alone, to the token: whatever else is in the batch,
-    with the cache and without. Floating point has the last word: two tokens that are likely to
-    within a rounding error may change places.
+    In exact arithmetic each text is the one that it would be alone, to the token, whatever else is
+    in the batch, with the cache and without. Rounding depends on the shape of a batch, so two
+    tokens that are equally likely to within a rounding error may change places. In float64 and
+    float32 that is rare; in bfloat16 and float16 some texts of a batch will differ.
 
     Args:
-        model: called as model(tokens, positions=…, attn_mask=…, caches=…), with tokens and
-            positions (batch, T), the mask as from keep_mask or None, and None or one cache for
-            each of model.blocks; returns logits, (batch, T, vocab_size). Call its .eval() first.
+        model: called as model(tokens, positions=…, attn_mask=…, caches=…, last=1), with tokens
+            and positions (batch, T), the mask as from keep_mask or None, and None or one cache for
+            each of model.blocks; returns the logits of the last token of each text, (batch, 1,
+            vocab_size), or those of more tokens before it. Call its .eval() first.
         prompts: one-dimensional tensors of tokens, at least one in each; their lengths may differ.
         n: how many tokens to write.
         temperature: divides the logits before the softmax; at 0 the likeliest token is taken.
@@ -88,6 +90,7 @@ def generate(
             positions=positions[:, start:end],
             attn_mask=keep_mask(real[:, :end], start) if padded else None,
             caches=caches,
+            last=1,
         )
         tokens[:, end] = choose(logits[:, -1], temperature, generators)
         if stop is not None:
@@ -107,15 +110,34 @@ def choose(
     """Draw one token of each row, (batch, vocab_size) → (batch,)."""
     if temperature == 0:
         return logits.argmax(dim=-1)
-    # One number in [0, 1) falls into the share of one token.
-    share = torch.softmax(logits / temperature, dim=-1).cumsum(dim=-1)
-    drawn = torch.cat(
-        [
-            torch.rand(1, generator=generator, dtype=share.dtype, device=share.device)
-            for generator in (generators or [None] * len(share))
-        ]
-    )
-    return (share < (drawn * share[:, -1])[:, None]).sum(dim=-1)
+    shares = shares_of(logits, temperature)
+    numbers = [
+        torch.rand(1, generator=generator, dtype=shares.dtype, device=shares.device)
+        for generator in (generators or [None] * len(shares))
+    ]
+    return token_at(shares, torch.cat(numbers))
+
+
+def shares_of(logits: Tensor, temperature: float) -> Tensor:
+    """Return the probability of each token, (..., vocab_size), in float32 or wider.
+
+    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn. The largest logit is
+    taken off first, so that a small temperature cannot make infinity of it.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
+
+
+def token_at(shares: Tensor, numbers: Tensor) -> Tensor:
+    """Return the token into whose share each number falls, (..., vocab_size) and (...) → (...).
+
+    The shares need not sum to 1; the numbers are in [0, 1), in float32 or wider. A token without a
+    share is never returned. torch.multinomial draws too, but differently on different processors.
+    """
+    bounds = shares.cumsum(dim=-1, dtype=torch.promote_types(shares.dtype, torch.float32))
+    bounds = bounds.masked_fill(shares == 0, 0.0)  # no number is below 0, so none falls here
+    numbers = numbers[..., None] * bounds.amax(dim=-1, keepdim=True)
+    return (numbers < bounds).int().argmax(dim=-1)  # the first token whose bound is above
 
 
 def _check_prompts(prompts, n, temperature, generators) -> None:

@@ -5,7 +5,7 @@ Sources: Ainslie et al. (2023), "GQA: Training Generalized Multi-Query Transform
 Multi-Head Checkpoints", section 2.2 (groups); Shazeer (2019), "Fast Transformer Decoding: One
 Write-Head is All You Need", section 3 (one group); Henry et al. (2020), "Query-Key Normalization
 for Transformers", and Dehghani et al. (2023), "Scaling Vision Transformers to 22 Billion
-Parameters", section 2 (norms before the scores).
+Parameters" (norms before the scores).
 """
 
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+ROWS = 512  # queries that are taken at a time after a filled cache
 
 
 class GroupedQueryAttention(nn.Module):
@@ -101,14 +103,17 @@ class GroupedQueryAttention(nn.Module):
             x: (batch, T, embed_dim), of the projections' dtype.
             positions: the place of each token, integers of shape (T,) or (batch, T), for rotate;
                 None means counting on from cache.length, or from 0 without a cache.
-            attn_mask: which keys each token sees, instead of the above; broadcastable to
-                (batch, heads, T, keys), where keys are those of the cache and then those of x.
-                Boolean: True keeps. Floating point: added to the scaled scores.
+            attn_mask: which keys each token sees, instead of the above: (T, keys), or four
+                dimensions that broadcast to (batch, heads, T, keys), where keys are those of the
+                cache and then those of x. Boolean: True keeps. Floating point: added to the scaled
+                scores. A mask for each text, (batch, T, keys), is refused, since it could be one
+                for each head: pass mask[:, None].
             cache: a KVCache, or what has its `length` and its `update`; it takes
                 2 · num_kv_heads · head_dim numbers a token. None keeps nothing.
 
-        One call of scaled_dot_product_attention, fused where PyTorch fuses it; keys and values are
-        not repeated in memory. A mask of T · keys is made for several tokens after a filled cache.
+        All of it runs in scaled_dot_product_attention, fused where PyTorch fuses it; keys and
+        values are not repeated in memory. After a filled cache, queries are taken ROWS at a time,
+        with a mask of ROWS · keys.
         """
         if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.embed_dim:
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
@@ -127,19 +132,12 @@ class GroupedQueryAttention(nn.Module):
                 positions = torch.arange(past, past + T, device=x.device)
             query, key = self.rotate(query, positions), self.rotate(key, positions)
         if attn_mask is not None:
-            self._check_mask(attn_mask, (batch, query.size(1), T, past + T))
-        elif past and T > 1:  # is_causal would put the triangle's corner at the first key
-            attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
+            _check_mask(attn_mask, (batch, query.size(1), T, past + T))
+            if attn_mask.dtype != torch.bool:
+                attn_mask = attn_mask.to(query.dtype)
         if cache is not None:
             key, value = cache.update(key, value)
-        context = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask,
-            is_causal=attn_mask is None and not past,  # one token after a cache sees all keys
-            enable_gqa=query.size(1) != key.size(1),
-        )
+        context = _causal_attention(query, key, value, attn_mask)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
     def extra_repr(self) -> str:
@@ -149,23 +147,65 @@ class GroupedQueryAttention(nn.Module):
             f"num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, qk_norm={self.qk_norm}"
         )
 
-    @staticmethod
-    def _check_mask(attn_mask: Tensor, scores_shape: tuple[int, ...]) -> None:
-        """Raise ValueError unless attn_mask fits scores of this shape."""
-        if not isinstance(attn_mask, Tensor) or not (
-            attn_mask.dtype == torch.bool or attn_mask.is_floating_point()
-        ):
-            came = attn_mask.dtype if isinstance(attn_mask, Tensor) else repr(attn_mask)
-            raise ValueError(
-                f"attn_mask must be a boolean (True keeps) or floating-point tensor, got {came}"
-            )
-        # (batch, T, keys) is refused: it would be read as (heads, T, keys).
-        fits = attn_mask.dim() in (2, 4) and all(
-            size in (1, wanted)
-            for size, wanted in zip(attn_mask.shape[::-1], scores_shape[::-1], strict=False)
+
+def _causal_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    scale: float | None = None,
+) -> Tensor:
+    """Return what each query reads, (batch, heads, T, width): the last of the keys are its own.
+
+    Args:
+        query: (batch, heads, T, width).
+        key, value: (batch, kv_heads, keys, width); kv_heads divides heads.
+        attn_mask: used instead of the causal rule, or None.
+        scale: factor on the scores; None means 1/√width.
+    """
+    T, keys = query.size(2), key.size(2)
+    if T == 1:
+        # It may see every key. Heads that share keys are laid into the rows of one head, so that
+        # the kernel reads each key once for all of them, and not once for each.
+        rows = query.unflatten(1, (key.size(1), -1)).flatten(
+            2, 3
+        )  # (batch, kv_heads, group, width)
+        if attn_mask is not None and attn_mask.dim() == 4 and attn_mask.size(1) > 1:
+            attn_mask = attn_mask.unflatten(1, (key.size(1), -1)).flatten(2, 3)
+        context = F.scaled_dot_product_attention(rows, key, value, attn_mask=attn_mask, scale=scale)
+        return context.flatten(1, 2).unsqueeze(2)
+    options = {"scale": scale, "enable_gqa": query.size(1) != key.size(1)}
+    if attn_mask is not None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **options)
+    if keys == T:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
+    # is_causal would count from the first key, and one mask for all queries would be as large as
+    # a head's scores: so each piece of the queries gets a mask of its own, up to its last key.
+    place, contexts = torch.arange(keys, device=query.device), []
+    for start in range(keys - T, keys, ROWS):
+        seen = place[: start + ROWS]
+        keep = seen <= place[start : start + ROWS, None]
+        part = query[:, :, start - keys + T :][:, :, :ROWS]
+        k, v = key[:, :, : start + ROWS], value[:, :, : start + ROWS]
+        contexts.append(F.scaled_dot_product_attention(part, k, v, attn_mask=keep, **options))
+    return torch.cat(contexts, dim=2)
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise ValueError(
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
-        if not fits:
-            raise ValueError(
-                f"attn_mask must be {scores_shape[2:]} or broadcast, dimension by dimension, to "
-                f"the scores, {scores_shape}: got shape {tuple(attn_mask.shape)}"
-            )
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
+        raise ValueError(
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
+        )

@@ -5,6 +5,7 @@ Source: Shazeer (2019), "Fast Transformer Decoding: One Write-Head is All You Ne
 (keys and values carried from step to step). Memory made once: the book's chapter on the cache.
 """
 
+import torch
 from torch import Tensor
 
 
@@ -22,8 +23,12 @@ class KVCache:
     device of what came: batch · heads · max_tokens · (key width + value width) numbers, `nbytes`
     bytes. Each later update copies the new tokens into it and nothing else.
 
-    It is for writing text, under torch.no_grad(): a backward pass through several updates ends in
-    PyTorch's error that memory was overwritten.
+    It holds keys, and not the tokens that they were made of, so it cannot tell one text from
+    another. Whoever hands a whole text to a model with a cache compares what was read with what it
+    begins with, and truncates the caches where the two part.
+
+    It is for writing text, under torch.no_grad() or torch.inference_mode(): a backward pass through
+    several updates ends in PyTorch's error that memory was overwritten.
 
     Args:
         max_tokens: most tokens that it can hold.
@@ -53,10 +58,16 @@ class KVCache:
         """
         if self._keys is None or self._values is None:
             self._check(keys, values, keys, values)
-            self._keys, self._values = (
-                new.new_empty(*new.shape[:-2], self.max_tokens, new.size(-1))
-                for new in (keys, values)
-            )
+            # A tensor made in inference mode could not be written to outside of it.
+            with torch.inference_mode(False):
+                self._keys, self._values = (
+                    torch.empty(
+                        (*new.shape[:-2], self.max_tokens, new.size(-1)),
+                        dtype=new.dtype,
+                        device=new.device,
+                    )
+                    for new in (keys, values)
+                )
         else:
             self._check(keys, values, self._keys, self._values)
         start, end = self.length, self.length + keys.size(-2)
@@ -73,6 +84,27 @@ class KVCache:
         if not isinstance(length, int) or not 0 <= length <= self.length:
             raise ValueError(f"length must be an integer from 0 to {self.length}, got {length!r}")
         self.length = length
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order, as a beam search does or a batch that ends.
+
+        Args:
+            rows: (new batch,), integers below the batch; one may come several times. An integer
+                that is no row is the error of index_select: IndexError, on a processor.
+        """
+        if (
+            not isinstance(rows, Tensor)
+            or rows.dim() != 1
+            or rows.dtype not in (torch.int64, torch.int32)
+        ):
+            came = (
+                f"{rows.dtype} of {tuple(rows.shape)}" if isinstance(rows, Tensor) else repr(rows)
+            )
+            raise ValueError(f"rows must be integers of shape (new batch,), got {came}")
+        if self._keys is not None and self._values is not None:
+            with torch.inference_mode(False):
+                kept = self._keys.index_select(0, rows), self._values.index_select(0, rows)
+            self._keys, self._values = kept  # only now, when both are there
 
     @property
     def nbytes(self) -> int:

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+ROWS = 512  # queries that are taken at a time after a filled cache
+
 
 class LatentAttention(nn.Module):
     """Causal multi-head attention whose keys and values are made from one latent a token.
@@ -30,8 +32,13 @@ class LatentAttention(nn.Module):
     fused attention on them, values filled up with zeros to the width of the keys where they are
     narrower: 2 · num_heads · (head_dim + rope_dim) numbers for each key token, for a moment.
     Absorbed, each query is taken into the space of the latents, and no key and no value is made:
-    the fused attention reads one copy of what is kept, latent_dim + rope_dim numbers a key token.
-    A mask of (T, keys) is made only where several tokens follow a cache that is not empty.
+    the fused attention reads what is kept, latent_dim + rope_dim numbers a key token, where it
+    lies. Where several tokens follow a filled cache, queries are taken ROWS at a time, with a mask
+    of ROWS · keys.
+
+    Absorbed, W_key and W_value never see a latent: their matrices are used. A hook on one of them,
+    such as that of torch.nn.utils.prune, has to see what passes through, so the layer then expands
+    unless it is told to absorb.
 
     Give all its heads, or some of them with their rows of W_query, W_key and W_value and their
     columns of out_proj: the outputs of such shards add up.
@@ -119,12 +126,18 @@ class LatentAttention(nn.Module):
         Args:
             x: (batch, T, embed_dim), the new tokens.
             positions: (T,) or (batch, T), integers; None counts on from cache.length, or from 0.
-            attn_mask: boolean, True keeps, broadcastable to (batch, heads, T, keys), used instead
-                of the causal default; keys are the tokens of the cache, then those of x.
-            cache: what keeps the latents and the rotary keys of earlier tokens: it has `length`
-                and `update(latents, keys)`, both (batch, 1, T, width), and returns all so far.
-                The book's KVCache fits; one for each layer.
-            absorb: True or False chooses the way; None, whichever multiplies less.
+            attn_mask: which keys each token sees, instead of the causal default: (T, keys), or
+                four dimensions that broadcast to (batch, heads, T, keys); keys are the tokens of
+                the cache, then those of x. Boolean: True keeps. Floating point: added to the scaled
+                scores. A mask for each text, (batch, T, keys), is refused, since it could be one
+                for each head: pass mask[:, None].
+            cache: what keeps the latents and the rotary keys of earlier tokens, side by side, so
+                that nothing is joined anew for each token. It has `length` and `update(keys,
+                values)`, which returns all so far: its keys are (batch, 1, T, latent_dim +
+                rope_dim), its values have no width. The book's KVCache fits; one for each layer.
+            absorb: True or False chooses the way; None, whichever multiplies less, as long as
+                W_key and W_value have no hooks. Told to absorb, the layer asks a hooked projection
+                what it makes of the unit vectors, which is right if the hook keeps it linear.
         """
         if x.dim() != 3 or x.size(-1) != self.embed_dim:
             raise ValueError(
@@ -134,37 +147,49 @@ class LatentAttention(nn.Module):
         if positions is None:
             positions = torch.arange(past, past + T, device=x.device)
 
-        asks = x if self.W_query_latent is None else self.query_norm(self.W_query_latent(x))
+        asks = x
+        if self.W_query_latent is not None:
+            asks = _normed(self.query_norm, self.W_query_latent(x))
         query = self._heads(self.W_query(asks), self.head_dim + self.rope_dim)
         query, turned = query.split([self.head_dim, self.rope_dim], dim=-1)
-        latent = self.latent_norm(self.W_latent(x))[:, None]  # (batch, 1, T, latent_dim)
-        # (batch, 1, T, rope_dim): one head of it, for all heads
-        place = latent[..., :0] if self.W_rope_key is None else self.W_rope_key(x)[:, None]
+        kept = _normed(self.latent_norm, self.W_latent(x))[:, None]  # (batch, 1, T, latent_dim)
         if self.rotate is not None:
-            turned, place = self.rotate(turned, positions), self.rotate(place, positions)
+            turned = self.rotate(turned, positions)
+        if self.W_rope_key is not None:
+            place = self.W_rope_key(x)[:, None]  # (batch, 1, T, rope_dim): one for all heads
+            if self.rotate is not None:
+                place = self.rotate(place, positions)
+            kept = torch.cat([kept, place], dim=-1)
+        if attn_mask is not None:  # looked at before the cache takes anything
+            _check_mask(attn_mask, (x.size(0), query.size(1), T, past + T))
+            if attn_mask.dtype != torch.bool:
+                attn_mask = attn_mask.to(query.dtype)
         if cache is not None:
-            latent, place = cache.update(latent, place)  # of all tokens so far
+            kept, _ = cache.update(kept, kept[..., :0])  # of all tokens so far
 
-        keys = latent.size(-2)
-        options = self._mask(attn_mask, x, keys, query.size(1)) | {"scale": self.scale}
+        keys = kept.size(-2)
         if absorb is None:
             absorb = self.multiplications(T, keys, True) < self.multiplications(T, keys, False)
+            absorb = absorb and not _hooked(self.W_key) and not _hooked(self.W_value)
         if absorb:
-            W_key = self._matrix(self.W_key, self.head_dim, latent)  # (heads, head_dim, latent_dim)
+            # (heads, head_dim, latent_dim) and (heads, value_dim, latent_dim)
+            latent = kept[..., : self.latent_dim]
+            W_key = self._matrix(self.W_key, self.head_dim, latent)
             W_value = self._matrix(self.W_value, self.value_dim, latent)
             query = torch.cat([query @ W_key, turned], dim=-1)  # (…, T, latent_dim + rope_dim)
-            kept = torch.cat([latent, place], dim=-1).expand(-1, query.size(1), -1, -1)
-            context = F.scaled_dot_product_attention(query, kept, kept, **options)
+            context = _causal_attention(query, kept, kept, attn_mask, self.scale)
             context = context[..., : self.latent_dim] @ W_value.mT
         else:
+            latent, place = kept.split([self.latent_dim, self.rope_dim], dim=-1)
             query = torch.cat([query, turned], dim=-1)
             key = self._heads(self.W_key(latent[:, 0]), self.head_dim)
             key = torch.cat([key, place.expand(-1, key.size(1), -1, -1)], dim=-1)
             value = self._heads(self.W_value(latent[:, 0]), self.value_dim)
             # The fused kernel of a processor wants values as wide as keys.
             value = F.pad(value, (0, max(0, key.size(-1) - self.value_dim)))
-            context = F.scaled_dot_product_attention(query, key, value, **options)
-            context = context[..., : self.value_dim]
+            context = _causal_attention(query, key, value, attn_mask, self.scale)[
+                ..., : self.value_dim
+            ]
         return self.out_proj(context.transpose(1, 2).flatten(-2))
 
     def multiplications(self, T: int, keys: int, absorb: bool) -> int:
@@ -199,28 +224,83 @@ class LatentAttention(nn.Module):
         place, is asked what it makes of the unit vectors: right, and latent_dim tokens' work.
         """
         weight = getattr(projection, "weight", None)
-        if type(projection) is not nn.Linear or type(weight) not in (nn.Parameter, Tensor):
+        plain = type(projection) is nn.Linear and type(weight) in (nn.Parameter, Tensor)
+        if not plain or _hooked(projection):
             unit = torch.eye(latent.size(-1), dtype=latent.dtype, device=latent.device)
             weight = projection(unit).mT
         return weight.unflatten(0, (-1, width))
 
-    @staticmethod
-    def _mask(attn_mask: Tensor | None, x: Tensor, keys: int, heads: int) -> dict:
-        """What F.scaled_dot_product_attention has to be told, so that nobody sees the future."""
-        T = x.size(1)
-        if attn_mask is not None:
-            wanted = (x.size(0), heads, T, keys)
-            try:
-                fits = torch.broadcast_shapes(attn_mask.shape, wanted) == wanted
-            except RuntimeError:
-                fits = False
-            if not fits or attn_mask.dtype != torch.bool:
-                raise ValueError(
-                    f"attn_mask must be boolean and broadcastable to (batch, heads, T, keys) = "
-                    f"{wanted}, got {attn_mask.dtype} of {tuple(attn_mask.shape)}"
-                )
-            return {"attn_mask": attn_mask}
-        if T in (1, keys):  # the newest token sees all; without a past, the triangle is square
-            return {"is_causal": T > 1}
-        keep = torch.ones(T, keys, dtype=torch.bool, device=x.device)
-        return {"attn_mask": keep.tril(keys - T)}
+
+def _normed(norm: nn.Module, x: Tensor) -> Tensor:
+    """Norm x in the dtype of the norm's own weights, which under autocast is the wider one."""
+    dtype = next((weight.dtype for weight in norm.parameters()), x.dtype)
+    return norm(x.to(dtype)).to(x.dtype)
+
+
+def _hooked(projection: nn.Module) -> bool:
+    """Whether something waits for this projection to be called, to see or to change what passes."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(getattr(part, kind, None) for part in projection.modules() for kind in kinds)
+
+
+def _causal_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    scale: float | None = None,
+) -> Tensor:
+    """Return what each query reads, (batch, heads, T, width): the last of the keys are its own.
+
+    Args:
+        query: (batch, heads, T, width).
+        key, value: (batch, kv_heads, keys, width); kv_heads divides heads.
+        attn_mask: used instead of the causal rule, or None.
+        scale: factor on the scores; None means 1/√width.
+    """
+    T, keys = query.size(2), key.size(2)
+    if T == 1:
+        # It may see every key. Heads that share keys are laid into the rows of one head, so that
+        # the kernel reads each key once for all of them, and not once for each.
+        rows = query.unflatten(1, (key.size(1), -1)).flatten(
+            2, 3
+        )  # (batch, kv_heads, group, width)
+        if attn_mask is not None and attn_mask.dim() == 4 and attn_mask.size(1) > 1:
+            attn_mask = attn_mask.unflatten(1, (key.size(1), -1)).flatten(2, 3)
+        context = F.scaled_dot_product_attention(rows, key, value, attn_mask=attn_mask, scale=scale)
+        return context.flatten(1, 2).unsqueeze(2)
+    options = {"scale": scale, "enable_gqa": query.size(1) != key.size(1)}
+    if attn_mask is not None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **options)
+    if keys == T:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
+    # is_causal would count from the first key, and one mask for all queries would be as large as
+    # a head's scores: so each piece of the queries gets a mask of its own, up to its last key.
+    place, contexts = torch.arange(keys, device=query.device), []
+    for start in range(keys - T, keys, ROWS):
+        seen = place[: start + ROWS]
+        keep = seen <= place[start : start + ROWS, None]
+        part = query[:, :, start - keys + T :][:, :, :ROWS]
+        k, v = key[:, :, : start + ROWS], value[:, :, : start + ROWS]
+        contexts.append(F.scaled_dot_product_attention(part, k, v, attn_mask=keep, **options))
+    return torch.cat(contexts, dim=2)
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise ValueError(
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
+        )
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
+        raise ValueError(
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
+        )

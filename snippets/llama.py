@@ -1,4 +1,4 @@
-"""A Llama: the language model that most open checkpoints are, in one file.
+"""A Llama: the language model that many open models descend from, in one file.
 
 Needs PyTorch 2.5 or newer and nothing else.
 Sources: Touvron et al. (2023), "LLaMA: Open and Efficient Foundation Language Models", section 2.2
@@ -10,7 +10,7 @@ Face's public code.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,31 +33,65 @@ HUGGING_FACE = {
 }
 
 
+# What each kind of rope_scaling must say.
+ROPE_TYPES = {
+    "default": set(),
+    "linear": {"factor"},
+    "llama3": {
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    },
+}
+
+
 def rope_frequencies(head_dim: int, base: float, scaling: Mapping[str, Any] | None) -> list[float]:
     """Return how far each pair of channels turns from one place to the next, head_dim / 2 angles.
 
     Args:
         head_dim: width of a head, even.
-        base: the slowest pair turns once in about 2π · base places.
+        base: pair i turns by base^(-2i / head_dim) radians a place.
         scaling: None, or what a configuration says under rope_scaling, with rope_type "default",
-            "linear" or "llama3".
+            "linear" or "llama3", without the base.
+
+    Raises:
+        ValueError: rope_scaling is of another kind, lacks a number, or says more.
     """
     turns = [base ** (-2 * pair / head_dim) for pair in range(head_dim // 2)]
     scaling = {} if scaling is None else scaling
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        raise ValueError(f"rope_scaling must be of type {', '.join(ROPE_TYPES)}, got {kind!r}")
+    if (given := scaling.keys() - {"rope_type", "type"}) != ROPE_TYPES[kind]:
+        raise ValueError(
+            f"rope_scaling must have {sorted(ROPE_TYPES[kind])} for type {kind!r}, "
+            f"got {sorted(given)}"
+        )
     if kind == "default":
         return turns
     if kind == "linear":  # every place counts for less
         return [turn / scaling["factor"] for turn in turns]
-    if kind == "llama3":  # slow pairs are stretched, fast ones kept, those between blended
-        few, many = scaling["low_freq_factor"], scaling["high_freq_factor"]
-        stretched = []
-        for turn in turns:
-            rounds = scaling["original_max_position_embeddings"] * turn / (2 * math.pi)
-            kept = min(max((rounds - few) / (many - few), 0.0), 1.0)
-            stretched.append(kept * turn + (1 - kept) * turn / scaling["factor"])
-        return stretched
-    raise ValueError(f"rope_scaling must be of type default, linear or llama3, got {kind!r}")
+    # llama3: slow pairs are stretched, fast ones kept, those between blended
+    few, many = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    stretched = []
+    for turn in turns:
+        rounds = scaling["original_max_position_embeddings"] * turn / (2 * math.pi)
+        kept = min(max((rounds - few) / (many - few), 0.0), 1.0)
+        stretched.append(kept * turn + (1 - kept) * turn / scaling["factor"])
+    return stretched
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair of channels, i and i + head_dim / 2, of x, (batch, heads, T, head_dim).
+
+    Args:
+        x: queries or keys.
+        rotation: cosine and sine of each pair's angle, (1 or batch, 1, T, head_dim / 2) each.
+    """
+    cos, sin = (part.to(x.dtype) for part in rotation)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class LlamaAttention(nn.Module):
@@ -74,46 +108,35 @@ class LlamaAttention(nn.Module):
         num_kv_heads: int,
         head_dim: int,
         bias: bool,
-        frequencies: list[float],
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
-        self.frequencies = frequencies  # no buffer: .bfloat16() would round it
         self.W_query = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.W_key = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.W_value = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.out_proj = nn.Linear(num_heads * head_dim, embed_dim, bias=bias)
 
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turn each pair of channels, i and i + head_dim / 2, of x, (batch, heads, T, head_dim).
-
-        Positions are (T,) or (batch, T). Angles are at least float32, whatever the model is.
-        """
-        precise = torch.float64 if x.dtype == torch.float64 else torch.float32
-        turns = torch.tensor(self.frequencies, dtype=precise, device=x.device)
-        angle = (positions[..., None].to(precise) * turns).unsqueeze(-3)  # (…, 1, T, head_dim / 2)
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
     def forward(
         self,
         x: Tensor,
         *,
-        positions: Tensor | None = None,
+        rotation: tuple[Tensor, Tensor],
         attn_mask: Tensor | None = None,
         cache=None,
     ) -> Tensor:
-        """(batch, T, embed_dim) → (batch, T, embed_dim); the rest is as in Llama.forward."""
+        """(batch, T, embed_dim) → (batch, T, embed_dim); the rest is as in Llama.forward.
+
+        The rotation takes the place of the positions: see Llama.rotation.
+        """
         T, past = x.size(1), 0 if cache is None else cache.length
-        if positions is None:
-            positions = torch.arange(past, past + T, device=x.device)
         # Each (batch, its heads, T, head_dim).
         query, key, value = (
             project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for project in (self.W_query, self.W_key, self.W_value)
         )
-        query, key = self.rotate(query, positions), self.rotate(key, positions)
+        query, key = rotate(query, rotation), rotate(key, rotation)
+        if attn_mask is not None:  # before the cache takes anything in
+            check_mask(attn_mask, (*query.shape[:-1], past + T))
         if cache is not None:
             key, value = cache.update(key, value)  # of all tokens so far
         if attn_mask is None and past and T > 1:
@@ -244,7 +267,8 @@ class Llama(nn.Module):
         if not isinstance(head_dim, int) or head_dim < 2 or head_dim % 2:
             raise ValueError(f"head_dim must be a positive even integer, got {head_dim!r}")
         super().__init__()
-        frequencies = rope_frequencies(head_dim, rope_base, rope_scaling)
+        # A list and no buffer, because .bfloat16() would round a buffer.
+        self.frequencies = rope_frequencies(head_dim, rope_base, rope_scaling)
         rope = {} if rope_scaling is None else dict(rope_scaling)
         rope["rope_type"] = rope.pop("type", rope.get("rope_type", "default"))
         self.config = {  # as Hugging Face writes it into config.json
@@ -269,9 +293,7 @@ class Llama(nn.Module):
         self.token = nn.Embedding(vocab_size, embed_dim)
         self.blocks = nn.ModuleList(
             LlamaBlock(
-                LlamaAttention(
-                    embed_dim, num_heads, num_kv_heads, head_dim, attention_bias, frequencies
-                ),
+                LlamaAttention(embed_dim, num_heads, num_kv_heads, head_dim, attention_bias),
                 embed_dim,
                 hidden_dim,
                 mlp_bias,
@@ -286,8 +308,31 @@ class Llama(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        if tie_weights:
+        self._tie()
+
+    def _tie(self) -> None:
+        """Let one table serve at both ends, where that is wanted."""
+        if self.config["tie_word_embeddings"]:
             self.logits.weight = self.token.weight
+
+    def _apply(self, fn, recurse=True):
+        """Move the model, and tie it again: .to_empty() makes two tables of one."""
+        super()._apply(fn, recurse)
+        self._tie()
+        return self
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of each pair's angle, (1 or batch, 1, T, head_dim / 2) each.
+
+        They serve every layer of a step. Angles are made in float64, or in float32 on Apple's MPS,
+        whatever the dtype of the model is. Positions are (T,) or (batch, T).
+        """
+        wide = torch.float32 if positions.device.type == "mps" else torch.float64
+        turns = torch.tensor(self.frequencies, dtype=wide, device=positions.device)
+        angle = positions[..., None].to(wide) * turns  # (T or batch, T, head_dim / 2)
+        angle = angle.view(-1, 1, *angle.shape[-2:])
+        dtype = self.token.weight.dtype
+        return angle.cos().to(dtype), angle.sin().to(dtype)
 
     def forward(
         self,
@@ -295,7 +340,8 @@ class Llama(nn.Module):
         *,
         positions: Tensor | None = None,
         attn_mask: Tensor | None = None,
-        caches=None,
+        caches: Sequence[Any] | None = None,
+        last: int = 0,
     ) -> Tensor:
         """Return the logits of the token after each position, (batch, T, vocab_size).
 
@@ -303,24 +349,32 @@ class Llama(nn.Module):
             tokens: (batch, T), integers below vocab_size.
             positions: the place of each token, integers of shape (T,) or (batch, T); None means
                 counting on from what the caches hold.
-            attn_mask: boolean, True keeps, broadcastable to (batch, heads, T, keys); None means
-                that a token sees what the caches held, the tokens before it, and itself.
+            attn_mask: boolean, True keeps: which keys each token sees, (T, keys) or (batch, 1 or
+                num_heads, T, keys); None means that a token sees what the caches held, the tokens
+                before it, and itself.
             caches: one KVCache for each block, or None.
+            last: of how many positions, at the end, logits are returned; 0 means all. Whoever
+                writes after a long prompt needs those of one.
+
+        Raises:
+            ValueError: naming the argument, what came and what was wanted.
         """
         if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             came = repr(tokens)
             if isinstance(tokens, Tensor):
                 came = f"{tokens.dtype} of shape {tuple(tokens.shape)}"
             raise ValueError(f"tokens must be integers of shape (batch, T), got {came}")
-        caches = [None] * len(self.blocks) if caches is None else caches
-        if len(caches) != len(self.blocks):
-            raise ValueError(
-                f"caches must be one for each of {len(self.blocks)} blocks, got {len(caches)}"
-            )
+        if not isinstance(last, int) or last < 0:
+            raise ValueError(f"last must be an integer of at least 0, got {last!r}")
+        past = check_caches(caches, len(self.blocks)) if caches is not None else 0
+        if positions is None:
+            positions = torch.arange(past, past + tokens.size(1), device=tokens.device)
+        check_positions(positions, tokens)
+        rotation = self.rotation(positions)
         x = self.token(tokens)  # (batch, T, embed_dim)
-        for block, cache in zip(self.blocks, caches, strict=True):
-            x = block(x, positions=positions, attn_mask=attn_mask, cache=cache)
-        return self.logits(self.norm(x))
+        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
+            x = block(x, rotation=rotation, attn_mask=attn_mask, cache=cache)
+        return self.logits(self.norm(x[:, -last:]))
 
     # To Hugging Face and back
 
@@ -329,15 +383,31 @@ class Llama(nn.Module):
         """Return the untrained model that a Hugging Face config.json describes.
 
         Raises:
-            ValueError: the configuration asks for what this file does not do.
+            ValueError: the configuration lacks a size, or asks for what this file does not do.
         """
-        for key, known in (("model_type", "llama"), ("hidden_act", "silu"), ("pretraining_tp", 1)):
-            if config.get(key, known) != known:
-                raise ValueError(f"{key} must be {known!r}, got {config[key]!r}")
+        if not isinstance(config, Mapping):
+            raise ValueError(
+                "config must be a mapping, as json.load makes it of config.json and to_dict() of "
+                f"a configuration object: got {type(config).__name__}"
+            )
+        sizes = {"vocab_size", "hidden_size", "intermediate_size"}
+        sizes |= {"num_attention_heads", "num_hidden_layers"}
+        if missing := sorted(sizes - config.keys()):
+            raise ValueError(f"config must have {', '.join(missing)}: got {sorted(config)}")
         rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         base = rope.pop("rope_theta", config.get("rope_theta", 10000.0))
-        if rope.pop("partial_rotary_factor", 1.0) != 1.0:
-            raise ValueError("partial_rotary_factor must be 1: all channels of a head are turned")
+        turned = rope.pop("partial_rotary_factor", config.get("partial_rotary_factor"))
+        asked = {**config, "partial_rotary_factor": turned}
+        for key, known in (
+            ("model_type", "llama"),
+            ("hidden_act", "silu"),
+            ("pretraining_tp", 1),
+            ("partial_rotary_factor", 1.0),  # all channels of a head are turned
+            ("sliding_window", None),
+            ("quantization_config", None),
+        ):
+            if asked.get(key) not in (None, known):
+                raise ValueError(f"{key} must be {known!r} or left out, got {asked[key]!r}")
         return cls(
             config["vocab_size"],
             config["hidden_size"],
@@ -365,6 +435,9 @@ class Llama(nn.Module):
     def load_hugging_face(self, weights: Mapping[str, Tensor]) -> None:
         """Take weights that bear Hugging Face's names.
 
+        They are copied into the model's own, whose dtype stays. A model on the meta device has no
+        memory to copy into, so it takes the tensors themselves, as they are.
+
         Raises:
             ValueError: a weight is missing, or there is one that this model has not.
         """
@@ -378,9 +451,67 @@ class Llama(nn.Module):
                 f"missing {sorted(ours.keys() - weights.keys())}, "
                 f"unknown {sorted(weights.keys() - ours.keys())}"
             )
-        self.load_state_dict({ours[name]: tensor for name, tensor in weights.items()})
+        self.load_state_dict(
+            {ours[name]: tensor for name, tensor in weights.items()},
+            assign=self.token.weight.is_meta,
+        )
+        self._tie()
 
     @staticmethod
     def _theirs(name: str) -> str:
         """A weight's name in Hugging Face's files."""
         return ".".join(HUGGING_FACE.get(part, part) for part in name.split("."))
+
+
+def check_positions(positions: Tensor, tokens: Tensor) -> None:
+    """Raise ValueError unless there is an integer for each token, or for each of a text."""
+    fits = isinstance(positions, Tensor) and positions.dtype in (torch.int64, torch.int32)
+    if not fits or not (
+        positions.dim() in (1, tokens.dim())
+        and positions.shape == tokens.shape[tokens.dim() - positions.dim() :]
+    ):
+        came = repr(positions)
+        if isinstance(positions, Tensor):
+            came = f"{positions.dtype} of shape {tuple(positions.shape)}"
+        raise ValueError(
+            f"positions must be int64 or int32 of shape {tuple(tokens.shape[-1:])} or "
+            f"{tuple(tokens.shape)}, got {came}"
+        )
+
+
+def check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless the mask is boolean and fits scores of this shape.
+
+    A mask (batch, T, keys) is refused, because it would be read as (heads, T, keys).
+    """
+    fits = isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool
+    if not fits or not (
+        attn_mask.dim() in (2, len(scores))
+        and all(
+            size in (1, wanted)
+            for size, wanted in zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+        )
+    ):
+        came = repr(attn_mask)
+        if isinstance(attn_mask, Tensor):
+            came = f"{attn_mask.dtype} of shape {tuple(attn_mask.shape)}"
+        raise ValueError(
+            f"attn_mask must be boolean, (T, keys) = {scores[-2:]} or (batch, 1 or heads, T, keys) "
+            f"= {scores}, and for one mask per text mask[:, None]: got {came}"
+        )
+
+
+def check_caches(caches: Sequence[Any], blocks: int) -> int:
+    """Return how many tokens the caches hold; ValueError unless each block has one, all in step."""
+    different = len({id(cache) for cache in caches})
+    if not len(caches) == different == blocks:
+        raise ValueError(
+            f"caches must be {blocks}, one for each block: got {len(caches)}, {different} different"
+        )
+    lengths = [cache.length for cache in caches]
+    if any(length != lengths[0] for length in lengths):
+        raise ValueError(
+            f"caches must hold the same tokens: got lengths {lengths}; after a pass that failed "
+            f"half way, truncate all to {min(lengths)}"
+        )
+    return lengths[0]

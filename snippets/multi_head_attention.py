@@ -6,8 +6,6 @@ Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.2; Ains
 (num_kv_heads).
 """
 
-from contextlib import suppress
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -137,7 +135,9 @@ class MultiHeadAttention(nn.Module):
             attn_mask: (T_q, T_k) for all heads of all samples, or as many dimensions as the
                 scores, broadcastable to (..., num_heads, T_q, T_k). Boolean: True keeps, False
                 hides. Floating point: added to the scaled scores, so -inf hides. To hide
-                padding, with keep of shape (batch, T_k), pass keep[:, None, None, :].
+                padding, with keep of shape (batch, T_k), pass keep[:, None, None, :]. A mask for
+                each text, (batch, T_q, T_k), is refused, since it could be one for each head:
+                pass mask[:, None].
             is_causal: query i sees keys 0 … i, counted from the first key even when T_q ≠ T_k.
                 Where the queries are the last of the keys, as with a cache, pass instead
                 attn_mask=torch.ones(T_q, T_k, dtype=torch.bool).tril(T_k - T_q).
@@ -159,18 +159,23 @@ class MultiHeadAttention(nn.Module):
         value = self._split_heads(self.W_value(value), self.value_dim // self.num_heads)
         dropout = self.dropout if self.training else 0.0
         if attn_mask is not None:
-            self._check_mask(attn_mask, (*query.shape[:-1], T_k))
+            _check_mask(attn_mask, (*query.shape[:-1], T_k))
             if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
                 attn_mask = attn_mask.to(query.dtype)
             if is_causal:
                 if query.is_cpu and not need_weights and not torch.compiler.is_compiling():
-                    with suppress(RuntimeError):  # the kernel for CPUs takes both, unpromised
-                        return self._fused(query, key, value, attn_mask, dropout, is_causal)
+                    try:  # the kernel for CPUs takes both, though PyTorch does not promise it
+                        context = self._fused(query, key, value, attn_mask, dropout, is_causal)
+                    except RuntimeError:
+                        pass
+                    else:
+                        return self.out_proj(self._merge_heads(context))
                 future = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).triu(1)
                 hidden = False if attn_mask.dtype == torch.bool else float("-inf")
                 attn_mask, is_causal = attn_mask.masked_fill(future, hidden), False
         if not need_weights:
-            return self._fused(query, key, value, attn_mask, dropout, is_causal)
+            context = self._fused(query, key, value, attn_mask, dropout, is_causal)
+            return self.out_proj(self._merge_heads(context))
 
         group = query.size(-3) // key.size(-3)  # heads of queries that share a head of keys
         if group > 1:
@@ -201,7 +206,10 @@ class MultiHeadAttention(nn.Module):
         dropout: float,
         is_causal: bool,
     ) -> Tensor:
-        """Return the output, by PyTorch's fused kernels: four dimensions, heads of one width."""
+        """Return (..., num_heads, T_q, width) by PyTorch's fused kernels.
+
+        They want four dimensions, and heads of one width.
+        """
         leading, shape = query.shape[:-2], (*query.shape[:-1], value.size(-1))
         width, parts = max(query.size(-1), value.size(-1)), []
         for part in (query, key, value):
@@ -218,7 +226,7 @@ class MultiHeadAttention(nn.Module):
             scale=self.head_dim**-0.5,
             enable_gqa=key.size(-3) != query.size(-3),
         )
-        return self.out_proj(self._merge_heads(context[..., : shape[-1]].reshape(shape)))
+        return context[..., : shape[-1]].reshape(shape)
 
     def _split_heads(self, x: Tensor, width: int) -> Tensor:
         """(..., T, heads · width) → (..., heads, T, width); in a shard, its own heads."""
@@ -245,24 +253,6 @@ class MultiHeadAttention(nn.Module):
             if tensor.shape != wanted:
                 raise ValueError(f"{name} must have shape {wanted}, got {tuple(tensor.shape)}")
 
-    @staticmethod
-    def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
-        """Raise ValueError unless attn_mask can be applied to scores of this shape."""
-        tensor = isinstance(attn_mask, Tensor)
-        if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
-            raise ValueError(
-                "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
-                f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
-            )
-        # (batch, T_q, T_k) is refused: it would be read as (num_heads, T_q, T_k).
-        sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
-        alike = attn_mask.dim() in (2, len(scores))
-        if not alike or any(size not in (1, want) for size, want in sizes):
-            raise ValueError(
-                f"attn_mask must be {scores[-2:]} or broadcast, dimension by dimension, to the "
-                f"scores, {scores}: got shape {tuple(attn_mask.shape)}"
-            )
-
 
 def _fold(x: Tensor, leading: tuple[int, ...]) -> Tensor:
     """Give four dimensions to x, which broadcasts to (*leading, rows, columns)."""
@@ -270,3 +260,23 @@ def _fold(x: Tensor, leading: tuple[int, ...]) -> Tensor:
     if len(leading) > 2 and x.shape[:-3].numel() != 1:  # all but the last become one dimension
         x = x.expand(*leading[:-1], *x.shape[-3:])
     return x[(None,) * (2 - len(leading))].flatten(0, -4)
+
+
+def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise ValueError(
+            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
+            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
+        )
+    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
+        raise ValueError(
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
+        )

@@ -1,6 +1,6 @@
 """Attention over parts of the keys, computed apart and merged: the online softmax.
 
-Needs PyTorch 2.0 or newer and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Sources: Milakov and Gimelshein (2018), "Online normalizer calculation for softmax", section 3 (the
 running maximum and its rescaled sum) and section 3.1 (two of them merged); Rabe and Staats (2021),
 "Self-attention Does Not Need O(n²) Memory", sections 2 (the values carried along) and 3 (rescaled
@@ -18,6 +18,9 @@ class Partial(NamedTuple):
 
     It stands for two sums over those keys, ∑ eˢ and ∑ eˢ·value, written with a common power of e
     taken out, so that neither overflows: total · e^maximum and weighted · e^maximum.
+
+    All three are in float32 or wider, whatever the parts come in: a sum kept in bfloat16 stops at
+    256, where adding 1 changes nothing.
 
     maximum: (..., T_q), the power taken out; -inf where the part has no key to see. It carries no
         gradient, since the two sums do not depend on which power is taken out.
@@ -53,7 +56,8 @@ def attend_part(
         query: (..., T_q, head_dim). Leading dimensions broadcast.
         key: (..., T_part, head_dim); a part of no keys will do.
         value: (..., T_part, value_dim).
-        attn_mask: boolean, True keeps, broadcastable to (..., T_q, T_part).
+        attn_mask: boolean, True keeps: (T_q, T_part) for all, or as many dimensions as the scores,
+            broadcastable to (..., T_q, T_part). Beside heads, one for each text is mask[:, None].
         scale: factor on the scores; None means 1/√head_dim.
 
     Raises:
@@ -61,14 +65,16 @@ def attend_part(
     """
     _check(query, key, value, attn_mask)
     scale = query.size(-1) ** -0.5 if scale is None else scale
-    scores = (query * scale) @ key.mT  # (..., T_q, T_part)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = ((query * scale) @ key.mT).to(wide)  # (..., T_q, T_part)
     if attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     # A column of -inf changes nothing, and gives a part of no keys a maximum.
     lowest = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
     maximum = torch.cat([scores, lowest], dim=-1).amax(dim=-1).detach()  # (..., T_q)
     powers = torch.exp(scores - _finite(maximum)[..., None])
-    return Partial(maximum, powers.sum(dim=-1), powers @ value)
+    weighted = (powers @ value.to(wide)).to(wide)  # under autocast the product is not wide
+    return Partial(maximum, powers.sum(dim=-1), weighted)
 
 
 # --8<-- [end:part]
@@ -125,8 +131,19 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) 
         raise ValueError(
             f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
         )
-    if attn_mask is not None and (
-        not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool
-    ):
-        came = attn_mask.dtype if isinstance(attn_mask, Tensor) else repr(attn_mask)
-        raise ValueError(f"attn_mask must be boolean (True keeps), got {came}")
+    if attn_mask is not None:
+        tensor = isinstance(attn_mask, Tensor)
+        if not tensor or attn_mask.dtype != torch.bool:
+            came = attn_mask.dtype if tensor else repr(attn_mask)
+            raise ValueError(f"attn_mask must be boolean (True keeps), got {came}")
+        # (batch, T_q, T_part) is refused beside heads: it would be read as (heads, T_q, T_part).
+        dimensions = max(query.dim(), key.dim())
+        last, wanted = tuple(attn_mask.shape[-2:]), (query.size(-2), key.size(-2))
+        fits = all(size in (1, want) for size, want in zip(last, wanted, strict=False))
+        if not fits or attn_mask.dim() not in (2, dimensions):
+            texts = (attn_mask.dim(), dimensions) == (3, 4)
+            hint = "; mask[:, None] makes one for each text" if texts else ""
+            raise ValueError(
+                f"attn_mask must have shape {wanted}, or the {dimensions} dimensions of the "
+                f"scores: got shape {tuple(attn_mask.shape)}{hint}"
+            )

@@ -21,7 +21,7 @@ def sinusoidal_positions(
         tokens: number of positions.
         embed_dim: width of a token; even.
         first: the first position, as when earlier tokens lie in a cache.
-        base: the slowest pair turns once in about 2π · base positions.
+        base: pair i turns once in 2π · base^(2i / embed_dim) positions.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -31,7 +31,7 @@ def sinusoidal_positions(
         ("first", first, 0),
         ("embed_dim", embed_dim, 2),
     ):
-        if not isinstance(size, int) or size < least:
+        if not isinstance(size, int | torch.SymInt) or size < least:  # a SymInt: under export
             raise ValueError(f"{name} must be an integer of at least {least}, got {size!r}")
     if embed_dim % 2:
         raise ValueError(f"embed_dim must be even, a sine and a cosine to a pair: got {embed_dim}")
@@ -73,7 +73,7 @@ class LearnedPositions(nn.Module):
         if not isinstance(x, Tensor) or x.dim() < 2 or x.size(-1) != embed_dim:
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)
             raise ValueError(f"x must have shape (..., tokens, {embed_dim}), got {came}")
-        if not isinstance(first, int) or first < 0:
+        if not isinstance(first, int | torch.SymInt) or first < 0:
             raise ValueError(f"first must be an integer of at least 0, got {first!r}")
         if first + x.size(-2) > max_tokens:
             raise ValueError(

@@ -1,14 +1,15 @@
 """Ring attention: one sequence on several devices, each with its own part of the tokens.
 
-Needs PyTorch 2.0 or newer and nothing else.
+Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
 Sources: Liu, Zaharia and Abbeel (2023), "Ring Attention with Blockwise Transformers for
 Near-Infinite Context", section 3 (keys and values go round while each device computes); Milakov and
 Gimelshein (2018), "Online normalizer calculation for softmax", section 3.1 (partial results
-merged); Brandon et al. (2023), "Striped Attention", section 2 (a causal mask leaves devices idle,
-and another cut mends it). The zig-zag is that of the public code of ring-flash-attention.
+merged); Brandon et al. (2023), "Striped Attention" (a causal mask leaves devices idle, and another
+cut mends it). The zig-zag is that of the public code of ring-flash-attention.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -97,24 +98,27 @@ def ring_attention(
 
     Args:
         query: (..., num_heads, T / size, head_dim).
-        key, value: (..., num_kv_heads, T / size, head_dim or value_dim); num_kv_heads divides
-            num_heads, and only so many heads are sent.
+        key, value: (..., num_kv_heads, T / size, head_dim or value_dim), of the dtype of query;
+            under autocast the three may differ, and are cast before they are sent. num_kv_heads
+            divides num_heads, and only so many heads are sent.
         ring: who is next; None means all processes of torch.distributed.
         is_causal: a token sees itself and those before it, by their places in the whole sequence.
         zigzag: how the sequence was cut, see shard_positions. Without is_causal it does not matter.
         scale: None means 1 / sqrt(head_dim).
 
     Returns:
-        (..., num_heads, T / size, value_dim), in the dtype of query.
+        (..., num_heads, T / size, value_dim), in the dtype of query, under autocast in autocast's.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted. The shapes of other devices
             are not asked for: unequal ones end in an error of the transport, or hang.
     """
     for name, part in (("query", query), ("key", key), ("value", value)):
-        if part.dim() < 3 or part.size(-2) != query.size(-2):
-            wanted = f"(..., heads, {query.size(-2) if query.dim() > 1 else 'T'}, channels)"
-            raise ValueError(f"{name} must have shape {wanted}, got {tuple(part.shape)}")
+        tensor = isinstance(part, Tensor)
+        if not tensor or part.dim() < 3 or part.size(-2) != query.size(-2):
+            came = tuple(part.shape) if tensor else repr(part)
+            tokens = query.size(-2) if isinstance(query, Tensor) and query.dim() > 1 else "T"
+            raise ValueError(f"{name} must have shape (..., heads, {tokens}, channels), got {came}")
     if key.size(-1) != query.size(-1):
         raise ValueError(f"key must have {query.size(-1)} channels, got {key.size(-1)}")
     if key.size(-3) != value.size(-3) or query.size(-3) % key.size(-3):
@@ -129,10 +133,32 @@ def ring_attention(
     ring = Ring() if ring is None else ring
     scale = query.size(-1) ** -0.5 if scale is None else scale
     # (..., num_kv_heads, heads to each, T / size, channels)
+    query, key, value, context = _cast(query, key, value)
     query = query.unflatten(-3, (key.size(-3), -1))
     key, value = key.unsqueeze(-3), value.unsqueeze(-3)
-    output = _RingAttention.apply(query, key, value, ring, is_causal, zigzag, scale)
+    with context:
+        output = _RingAttention.apply(query, key, value, ring, is_causal, zigzag, scale)
     return output.flatten(-4, -3)
+
+
+def _cast(query: Tensor, key: Tensor, value: Tensor) -> tuple:
+    """Return the three in one dtype, and a context in which autocast changes nothing more.
+
+    Autocast casts them once, here, so that both passes agree, and leaves float64, as it does for
+    PyTorch's operator. Some devices, as meta, have no autocast.
+    """
+    device, context = query.device.type, nullcontext()
+    parts = [query, key, value]
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype, context = torch.get_autocast_dtype(device), torch.autocast(device, enabled=False)
+        parts = [part if part.dtype == torch.float64 else part.to(dtype) for part in parts]
+    for name, part in zip(("query", "key", "value"), parts, strict=True):
+        if not part.is_floating_point() or part.dtype != parts[0].dtype:
+            raise ValueError(
+                f"{name} must be floating point, all three alike: "
+                f"got {part.dtype} beside a query of {parts[0].dtype}"
+            )
+    return *parts, context
 
 
 class _RingAttention(torch.autograd.Function):

@@ -1,10 +1,11 @@
-"""Rotary positions (RoPE): queries and keys are turned by place, so scores see distance alone.
+"""Rotary positions (RoPE): queries and keys are turned, so scores see positions only as distances.
 
 Needs PyTorch 2.5 or newer and nothing else.
 Sources: Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary Position Embedding", section
 3.2; Chen et al. (2023), "Extending Context Window of Large Language Models via Positional
 Interpolation", section 2.3 (linear); Peng et al. (2023), "YaRN: Efficient Context Window Extension
-of Large Language Models", sections 3.2 to 3.4; Llama 3.1's public code (llama3).
+of Large Language Models", sections 3.2 and 3.3, which is 3.4 in its first versions; Llama 3.1's
+public code (llama3).
 """
 
 import math
@@ -35,7 +36,8 @@ class RotaryPositions(nn.Module):
         query, key = rotate(query, positions), rotate(key, positions)  # values are left alone
 
     Pair i turns by p · base^(-2i / rotary_dim) radians at position p. Apply it to queries and keys
-    before the keys are cached: a key is turned once, by its own place, and never again.
+    before the keys are cached: a key is then turned once, by its own position. A cache that gives
+    its tokens new positions, as StreamingLLM's does, keeps keys that are not turned yet.
 
     It has no weights. Angles are made in float64, whatever the dtype of the model (on Apple's MPS,
     which has none, in float32), and x is turned in float32 or wider and handed back in its dtype.
@@ -44,20 +46,24 @@ class RotaryPositions(nn.Module):
 
     Args:
         head_dim: width of a head.
-        rotary_dim: how many channels of each head, the first ones, are turned; even. None: all.
-            GPT-NeoX turns a quarter.
-        base: the slowest pair turns once in about 2π · base positions; `rope_theta` in configs.
+        rotary_dim: how many channels of each head, the first ones, are turned; even. GPT-NeoX
+            turns a quarter. None: the partial_rotary_factor of the scaling, or all.
+        base: pair i turns once in 2π · base^(2i / rotary_dim) positions; `rope_theta` in configs.
+            None: the rope_theta of the scaling, or 10,000.
         pairing: which channels make a pair. "half": i and i + rotary_dim/2, as in GPT-NeoX and in
             transformers' Llama; "interleaved": 2i and 2i + 1, as in the paper, GPT-J and Meta's
             Llama. It belongs to the weights: the wrong one raises no error. See change_pairing.
         scaling: how to stretch to contexts longer than in training, None or a mapping as in the
             `rope_scaling` of a Hugging Face config, such as {"rope_type": "linear", "factor": 4.0}
-            or {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}.
+            or {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}. The
+            `rope_parameters` of a newer config are one, too, which names base and rotary_dim.
 
     Attributes:
         speeds: radians a position of each pair, a tuple of rotary_dim / 2 numbers.
         attention_factor: queries and keys are multiplied by it, so scores by its square. 1 but for
-            YaRN.
+            YaRN. DeepSeek's models multiply all their scores, those of channels that are not
+            turned included, by (0.1 · mscale_all_dim · ln(factor) + 1)² besides. No rotation can do
+            that: multiply the scale of the attention by it.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -68,15 +74,21 @@ class RotaryPositions(nn.Module):
         head_dim: int,
         *,
         rotary_dim: int | None = None,
-        base: float = 10000.0,
+        base: float | None = None,
         pairing: str = "half",
         scaling: Mapping | None = None,
     ) -> None:
         super().__init__()
-        rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if not isinstance(head_dim, int) or head_dim < 1:
+            raise ValueError(f"head_dim must be a positive integer, got {head_dim!r}")
+        # Newer configs name these two beside the scaling.
+        scaling = dict(scaling or {"rope_type": "default"})
+        share = scaling.pop("partial_rotary_factor", 1.0)
+        rotary_dim = _one("rotary_dim", rotary_dim, int(head_dim * share), share != 1.0)
+        theta = scaling.pop("rope_theta", None)
+        base = _one("base", base, 10000.0 if theta is None else theta, theta is not None)
+        if not isinstance(rotary_dim, int) or rotary_dim < 1:
+            raise ValueError(f"rotary_dim must be a positive integer, got {rotary_dim!r}")
         if rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
                 f"rotary_dim must be even and at most head_dim={head_dim}, got {rotary_dim}"
@@ -92,14 +104,9 @@ class RotaryPositions(nn.Module):
         self._place(torch.get_default_device())
 
     def _place(self, device: torch.device) -> None:
+        """Put the speeds on a device. No buffer holds them, because .bfloat16() would round it."""
         wide = torch.float32 if device.type == "mps" else torch.float64
         self.speed = torch.tensor(self.speeds, dtype=wide, device=device)  # (pairs,)
-
-    def _apply(self, fn, recurse=True):
-        """Follow the model to a device, and no dtype: .bfloat16() must not round the speeds."""
-        super()._apply(fn, recurse)
-        self._place(fn(torch.empty(0)).device)
-        return self
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return x, turned, in its shape and dtype.
@@ -116,11 +123,13 @@ class RotaryPositions(nn.Module):
         fits = positions.shape == x.shape[-2:-1] or (
             x.dim() == 4 and positions.shape == (x.size(0), x.size(-2))
         )
-        if not fits or positions.is_floating_point():
+        if not fits or positions.is_floating_point() or positions.dtype == torch.bool:
             raise ValueError(
                 f"positions must be integers, ({x.size(-2)},) or (batch, {x.size(-2)}) for x of "
                 f"{tuple(x.shape)}, got {positions.dtype} of {tuple(positions.shape)}"
             )
+        if self.speed.device != x.device:  # the model has moved, in whatever way
+            self._place(x.device)
         angle = positions[..., None] * self.speed  # (T, pairs) or (batch, T, pairs)
         if positions.dim() == 2:
             angle = angle[:, None]  # (batch, 1, T, pairs): all heads alike
@@ -158,9 +167,16 @@ def change_pairing(
         weight: (heads · head_dim, ...), as nn.Linear stores it; its first dimension is permuted.
         head_dim: width of a head.
         to: "half" for weights that were "interleaved", "interleaved" for weights that were "half".
-        rotary_dim: how many channels of each head are turned; None: all.
+        rotary_dim: how many channels of each head are turned, even; None: all.
+
+    Raises:
+        ValueError: naming the argument, what came and what was wanted.
     """
     rotary_dim = head_dim if rotary_dim is None else rotary_dim
+    if not isinstance(rotary_dim, int) or rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
+        raise ValueError(
+            f"rotary_dim must be even and at most head_dim={head_dim}, got {rotary_dim!r}"
+        )
     if to not in ("half", "interleaved"):
         raise ValueError(f"to must be 'half' or 'interleaved', got {to!r}")
     if weight.size(0) % head_dim:
@@ -173,9 +189,15 @@ def change_pairing(
     return weight.unflatten(0, (-1, head_dim))[:, order].flatten(0, 1)
 
 
-def _checked(scaling: Mapping | None) -> dict:
-    """Return the scaling as a dict that names its rope_type and holds what that needs."""
-    scaling = dict(scaling or {"rope_type": "default"})
+def _one(name: str, given, named, is_named: bool):
+    """Return what was given, or what the scaling names; ValueError where the two differ."""
+    if given is not None and is_named and given != named:
+        raise ValueError(f"{name} must be what the scaling names, {named!r}, got {given!r}")
+    return named if given is None else given
+
+
+def _checked(scaling: dict) -> dict:
+    """Return the scaling, which names its rope_type and holds what that needs."""
     kind = scaling.setdefault("rope_type", scaling.pop("type", None))
     if kind not in KNOWN:
         raise ValueError(f"scaling must have a rope_type of {', '.join(KNOWN)}, got {kind!r}")
@@ -231,7 +253,7 @@ def _stretched(rotary_dim: int, base: float, scaling: dict) -> tuple[tuple[float
 
 
 def _temperature(factor: float, scaling: dict) -> float:
-    """Return √(1/t) of YaRN's section 3.4: scores are multiplied by its square."""
+    """Return √(1/t) of YaRN's section 3.3: scores are multiplied by its square."""
     over, under = scaling.get("mscale"), scaling.get("mscale_all_dim")
     if over and under:  # as DeepSeek's configs have it
         return (0.1 * over * math.log(factor) + 1) / (0.1 * under * math.log(factor) + 1)

@@ -34,8 +34,9 @@ def scaled_dot_product_attention(
         key: (..., T_k, head_dim), same dtype. Leading dimensions broadcast.
         value: (..., T_k, value_dim), same dtype; under autocast the three may differ. The fused
             kernels want value_dim = head_dim, so zeros are added to the narrower.
-        attn_mask: broadcastable to (..., T_q, T_k). Boolean: True keeps, False hides.
-            Floating point: added to the scaled scores, so -inf hides.
+        attn_mask: (T_q, T_k) for all, or as many dimensions as the scores, broadcastable to
+            (..., T_q, T_k). Boolean: True keeps, False hides. Floating point: added to the scaled
+            scores, so -inf hides. Beside heads, one for each text is mask[:, None].
         dropout_p: share of the weights set to 0, in [0, 1); the rest grow by 1/(1 - dropout_p).
             Always applied: pass 0.0 outside training.
         is_causal: query i sees keys 0 … i, counted from the first key even when T_q ≠ T_k. Where
@@ -58,9 +59,7 @@ def scaled_dot_product_attention(
     T_q, T_k = query.size(-2), key.size(-2)
     scale = query.size(-1) ** -0.5 if scale is None else scale
     if attn_mask is not None:
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        _check_mask(attn_mask, (*batch, T_q, T_k))
-        attn_mask = torch.atleast_2d(attn_mask)  # the fused kernels want a row and a column
+        _check_mask(attn_mask, (*_leading(query, key), T_q, T_k))
         if attn_mask.dtype != torch.bool:  # a CUDA kernel misreads a mask of another dtype
             attn_mask = attn_mask.to(query.dtype)
         if is_causal:
@@ -101,7 +100,7 @@ def _fused(
     scale: float,
 ) -> Tensor:
     """Call PyTorch's operator as its fused kernels want it: four dimensions, all of one width."""
-    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    leading = _leading(query, key, value)
     shape = (*leading, query.size(-2), value.size(-1))
     width = max(query.size(-1), value.size(-1))
     if scale <= 0:  # they hide the future before they scale
@@ -125,6 +124,17 @@ def _fold(x: Tensor, leading: tuple[int, ...]) -> Tensor:
     return x[(None,) * (2 - len(leading))].flatten(0, -4)
 
 
+def _casts(device: str) -> bool:
+    """Whether autocast is on for this kind of device; some, as meta, have none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _leading(*parts: Tensor) -> tuple[int, ...]:
+    """Return the leading dimensions to which all but the last two of each part broadcast."""
+    # torch.broadcast_shapes would import sympy, which takes two seconds.
+    return torch.broadcast_tensors(*(part[..., :0, :0] for part in parts))[0].shape[:-2]
+
+
 def _check(
     query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float | None
 ) -> None:
@@ -135,7 +145,7 @@ def _check(
             raise ValueError(
                 f"{name} must be a tensor, (..., tokens, dim) with dim ≥ 1, got {came}"
             )
-        alike = tensor.dtype == query.dtype or torch.is_autocast_enabled(query.device.type)
+        alike = tensor.dtype == query.dtype or _casts(query.device.type)
         if not tensor.is_floating_point() or not alike:
             raise ValueError(
                 f"{name} must be floating point, all three alike: "
@@ -148,15 +158,16 @@ def _check(
         if tensor.size(dim) != size:
             came = tuple(tensor.shape)
             raise ValueError(f"{name} must be of size {size} in dimension {dim}: got shape {came}")
-    leading = query.shape[:-2]
+    seen = [query]
     for name, tensor in (("key", key), ("value", value)):
         try:
-            leading = torch.broadcast_shapes(leading, tensor.shape[:-2])
+            _leading(*seen, tensor)
         except RuntimeError:
-            wanted, came = tuple(leading), tuple(tensor.shape)
+            wanted, came = tuple(_leading(*seen)), tuple(tensor.shape)
             raise ValueError(
                 f"{name} must broadcast in its leading dimensions with {wanted}: got shape {came}"
             ) from None
+        seen.append(tensor)
     if not isinstance(dropout_p, int | float) or not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must be in [0, 1), got {dropout_p!r}")
     number = isinstance(scale, int | float | torch.SymFloat)
@@ -173,7 +184,12 @@ def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
             f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
         )
     sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
-    if attn_mask.dim() > len(scores) or any(size not in (1, want) for size, want in sizes):
+    fits = all(size in (1, want) for size, want in sizes)
+    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
+    if not fits or attn_mask.dim() not in (2, len(scores)):
+        texts = (attn_mask.dim(), len(scores)) == (3, 4)
+        hint = "; mask[:, None] makes one for each text" if texts else ""
         raise ValueError(
-            f"attn_mask must broadcast to the scores, {scores}: got shape {tuple(attn_mask.shape)}"
+            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
+            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
         )

@@ -125,26 +125,41 @@ def verify(
 
 
 def draw(shares: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Draw one token from each row of shares, (rows, vocab_size) → (rows,).
-
-    The rows need not sum to 1. torch.multinomial would do it too, but draws differently on
-    different processors.
-    """
-    bounds = shares.cumsum(dim=-1)
-    point = _uniform(bounds[:, -1], generator) * bounds[:, -1]
-    # A token without a share is never drawn: where `point` is on a bound, the next one counts.
-    return (bounds <= point[:, None]).sum(dim=-1).clamp(max=shares.size(-1) - 1)
+    """Draw one token from each row of shares, (rows, vocab_size) → (rows,)."""
+    return token_at(shares, _uniform(shares[..., 0], generator))
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return numbers in [0, 1) of the shape, dtype and device of `like`."""
-    return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+    """Return numbers in [0, 1) of the shape and device of `like`, in float32 or wider."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.rand(like.shape, generator=generator, dtype=dtype, device=like.device)
 
 
 def _shares(logits: Tensor, temperature: float) -> Tensor:
-    """(1, R, vocab_size) logits to shares, (R, vocab_size), in float64 where the device has it."""
-    wide = torch.float32 if logits.device.type == "mps" else torch.float64
-    logits = logits[0].to(wide)
+    """(1, R, vocab_size) logits to shares, (R, vocab_size); at 0 all is the likeliest token's."""
     if temperature == 0:
-        return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
-    return torch.softmax(logits / temperature, dim=-1)
+        shares = torch.zeros_like(logits[0], dtype=torch.float32)
+        return shares.scatter(-1, logits[0].argmax(-1, keepdim=True), 1.0)
+    return shares_of(logits[0], temperature)
+
+
+def shares_of(logits: Tensor, temperature: float) -> Tensor:
+    """Return the probability of each token, (..., vocab_size), in float32 or wider.
+
+    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn. The largest logit is
+    taken off first, so that a small temperature cannot make infinity of it.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
+
+
+def token_at(shares: Tensor, numbers: Tensor) -> Tensor:
+    """Return the token into whose share each number falls, (..., vocab_size) and (...) → (...).
+
+    The shares need not sum to 1; the numbers are in [0, 1), in float32 or wider. A token without a
+    share is never returned. torch.multinomial draws too, but differently on different processors.
+    """
+    bounds = shares.cumsum(dim=-1, dtype=torch.promote_types(shares.dtype, torch.float32))
+    bounds = bounds.masked_fill(shares == 0, 0.0)  # no number is below 0, so none falls here
+    numbers = numbers[..., None] * bounds.amax(dim=-1, keepdim=True)
+    return (numbers < bounds).int().argmax(dim=-1)  # the first token whose bound is above

@@ -46,6 +46,18 @@ def test_future_tokens_cannot_change_the_past(dtype):
     assert causal_average(x).dtype == dtype
 
 
+def test_the_counts_are_exact_where_the_numbers_are_short():
+    """257 is no number of bfloat16. All sums here are exact, so the mean of equal numbers is exact."""
+    x = torch.full((1000, 1), 129 / 128, dtype=torch.bfloat16)
+    assert torch.equal(causal_average(x), x)
+
+
+def test_the_sums_are_larger_than_the_numbers_may_be():
+    """float16 ends at 65,504, and a thousand times 200 is 200,000."""
+    x = torch.full((1000, 1), 200.0, dtype=torch.float16)
+    assert torch.equal(causal_average(x), x)
+
+
 @pytest.mark.parametrize(
     ("x", "came", "wanted"),
     [

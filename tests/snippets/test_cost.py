@@ -4,6 +4,7 @@ The bytes are those of tensors that have shapes and no numbers (PyTorch's FakeTe
 count takes milliseconds and no memory. A score matrix of one head would be 1 GiB in float32.
 """
 
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -15,6 +16,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from snippets.attention_masks import keep_past, keep_sinks, keep_window
+from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.kv_cache import KVCache
+from snippets.latent_attention import LatentAttention
 from tests.snippets.problems import Implementation
 
 REAL = Implementation()
@@ -74,8 +79,13 @@ def test_the_function_makes_no_matrix_of_scores(leading, width, asked):
     query, value = torch.zeros(*leading, T, 16), torch.zeros(*leading, T, width)
     options = {"is_causal": "causal" in asked}
     if "padding" in asked:
-        options["attn_mask"] = torch.zeros(*leading[:1], *(1 for _ in leading), T).bool()
+        options["attn_mask"] = padding(leading)
     assert peak(function, query, query, value, **options) < MATRIX // 10
+
+
+def padding(leading):
+    """A mask of keys for each text, the same for all its queries; without leading, for one text."""
+    return torch.ones(*leading[:1], *(1 for _ in leading[1:]), 1, T).bool()
 
 
 def test_keys_that_several_samples_share_reach_the_fused_kernel():
@@ -86,7 +96,7 @@ def test_keys_that_several_samples_share_reach_the_fused_kernel():
 @every_shape
 def test_the_modules_make_no_matrix_of_scores(leading):
     x = torch.zeros(*leading, T, 16)
-    keep = torch.ones(*leading[:1], *(1 for _ in leading), T).bool()
+    keep = padding(leading)
     one, masked = {"attn_mask": keep}, {"attn_mask": keep.unsqueeze(-3)} if leading else {}
     causal = {"is_causal": True}
     calls = {
@@ -105,12 +115,12 @@ def test_the_modules_make_no_matrix_of_scores(leading):
 
 def test_the_bytes_that_the_docstrings_name_are_those_made():
     """Where PyTorch has no fused kernel on a CPU: dropout, a mask that learns, both masks compiled."""
-    x, keep = torch.zeros(T, 16), torch.ones(T).bool()
+    x, keep = torch.zeros(T, 16), torch.ones(1, T).bool()
     small = MATRIX // 100  # what is not a matrix of scores
     dropout = peak(function, x, x, x, keep, 0.1, True)
     assert 0 <= dropout - 18 * T * T < small
     with torch.enable_grad():
-        learned = torch.zeros(T, requires_grad=True)
+        learned = torch.zeros(1, T, requires_grad=True)
         assert 0 <= peak(function, x, x, x, learned) - 2 * MATRIX < small
     with mock.patch("torch.compiler.is_compiling", return_value=True):
         assert 0 <= peak(function, x, x, x, keep, is_causal=True) - 6 * T * T < small
@@ -125,6 +135,31 @@ def test_the_written_out_passes_make_the_bytes_that_they_name():
     with torch.enable_grad():
         made = peak(lambda x: attention(x, x, x).sum().backward(), x)
     assert 0 <= made - 4 * MATRIX < MATRIX // 100
+
+
+@pytest.mark.parametrize("keep", [keep_past, partial(keep_window, 1024), partial(keep_sinks, 4)])
+def test_a_mask_is_made_with_no_other_beside_it(keep):
+    assert 0 <= peak(keep, T) - T * T < T * T // 100
+
+
+def test_many_tokens_after_a_filled_cache_make_no_mask_of_all_pairs():
+    """Of 8,192 tokens after as many, a mask is 128 MiB, and 640 in the dtype of the scores, too."""
+    x, half = torch.zeros(1, T, 64), T // 2
+    for layer in (
+        GroupedQueryAttention(64, 4, num_kv_heads=2),
+        LatentAttention(64, 4, latent_dim=32, head_dim=16),
+    ):
+        cache = KVCache(T)
+        layer(x[:, :half], cache=cache)
+        made = peak(layer, x[:, half:], cache=cache)
+        # Some tensors of 8,192 rows, and a mask for 512 queries at a time, boolean and as numbers.
+        assert made < 12 * 4 * T * 64 + 5 * 512 * T
+
+
+def test_one_token_of_absorbed_latent_attention_copies_nothing_that_is_cached():
+    layer, cache = LatentAttention(64, 4, latent_dim=32, head_dim=16, rope_dim=8), KVCache(T)
+    layer(torch.zeros(1, T - 1, 64), cache=cache)
+    assert peak(layer, torch.zeros(1, 1, 64), cache=cache, absorb=True) < cache.nbytes // 10
 
 
 class Passes(TorchDispatchMode):

@@ -35,6 +35,12 @@ def q(**changes):
     return attention(**fitting | changes)
 
 
+def heads(**changes):
+    """Call the function with two heads of two texts, except for the changes."""
+    parts = [zeros(2, 2, 4, 3), zeros(2, 2, 5, 3), zeros(2, 2, 5, 3)]
+    return attention(*parts, **changes)
+
+
 def single(**changes):
     """Call SelfAttention(3, 2) with an input that fits, except for the changes."""
     return SelfAttention(3, 2)(**{"x": zeros(4, 3)} | changes)
@@ -68,6 +74,10 @@ BAD = [
     (lambda: q(value=zeros(2, 4, 6)), "value", "(2, 4, 6)", "5"),
     (lambda: q(value=zeros(7, 5, 6)), "value", "(7, 5, 6)", "broadcast"),
     (lambda: q(value=zeros(2, 5, 6).bfloat16()), "value", "torch.bfloat16", "torch.float32"),
+    (lambda: q(attn_mask=zeros(5)), "attn_mask", "(5,)", "(4, 5)"),
+    (lambda: q(attn_mask=[[True] * 5] * 4), "attn_mask", "[[True", "tensor or None"),
+    (lambda: heads(attn_mask=zeros(2, 4, 5)), "attn_mask", "(2, 4, 5)", "mask[:, None]"),
+    (lambda: heads(attn_mask=zeros(1, 4, 5)), "attn_mask", "(1, 4, 5)", "mask[:, None]"),
     (lambda: q(attn_mask="causal"), "attn_mask", "'causal'", "tensor or None"),
     (lambda: q(attn_mask=integers), "attn_mask", "torch.int64", "boolean"),
     (lambda: q(attn_mask=zeros(5, 4)), "attn_mask", "(5, 4)", "(2, 4, 5)"),
@@ -87,6 +97,13 @@ BAD = [
     (lambda: single(attn_mask=integers), "attn_mask", "torch.int64", "boolean"),
     (lambda: single(attn_mask=zeros(4, 5)), "attn_mask", "(4, 5)", "(4, 4)"),
     (lambda: single(attn_mask=True), "attn_mask", "True", "tensor or None"),
+    (lambda: single(attn_mask=zeros(4)), "attn_mask", "(4,)", "(4, 4)"),
+    (
+        lambda: single(x=zeros(2, 2, 4, 3), attn_mask=zeros(2, 4, 4)),
+        "attn_mask",
+        "(2, 4, 4)",
+        "4 dimensions",
+    ),
     (lambda: CausalSelfAttention(3, -1), "head_dim", "-1", "positive integer"),
     (lambda: CausalSelfAttention(3, 2, 1.5), "dropout", "1.5", "[0, 1)"),
     (lambda: CausalSelfAttention(3, 2, "½"), "dropout", "'½'", "[0, 1)"),
@@ -111,7 +128,8 @@ BAD = [
     (lambda: multi(value=zeros(2, 4, 6)), "value", "(2, 4, 6)", "(2, 5, 6)"),
     (lambda: multi(attn_mask=[True]), "attn_mask", "[True]", "tensor or None"),
     (lambda: multi(attn_mask=integers), "attn_mask", "torch.int64", "boolean"),
-    (lambda: multi(attn_mask=zeros(2, 4, 5)), "attn_mask", "(2, 4, 5)", "(2, 2, 4, 5)"),
+    (lambda: multi(attn_mask=zeros(2, 4, 5)), "attn_mask", "(2, 4, 5)", "mask[:, None]"),
+    (lambda: multi(attn_mask=zeros(2, 3, 4, 5)), "attn_mask", "(2, 3, 4, 5)", "(2, 2, 4, 5)"),
     (lambda: multi(attn_mask=zeros(5)), "attn_mask", "(5,)", "(4, 5)"),
     (lambda: CrossAttention(3, 5, 2, 0), "value_dim", "0", "positive integer"),
     (lambda: cross(x=zeros(2, 4, 5)), "x", "(2, 4, 5)", "(..., tokens, 3)"),
@@ -120,6 +138,7 @@ BAD = [
     (lambda: cross(attn_mask=integers), "attn_mask", "torch.int64", "boolean"),
     (lambda: cross(attn_mask=zeros(2, 1, 5)), "attn_mask", "(2, 1, 5)", "(2, 4, 6)"),
     (lambda: cross(attn_mask=0), "attn_mask", "0", "tensor or None"),
+    (lambda: cross(attn_mask=zeros(1, 2, 4, 6)), "attn_mask", "(1, 2, 4, 6)", "3 dimensions"),
 ]
 
 
@@ -168,7 +187,7 @@ def test_every_check_in_the_files_is_asked_for_here(snippet, old, new, monkeypat
 
 def test_arguments_that_fit_raise_nothing():
     q(), multi(), cross()
-    q(attn_mask=zeros(5), is_causal=True, dropout_p=0, scale=-2)
+    q(attn_mask=zeros(1, 5), is_causal=True, dropout_p=0, scale=-2)
     multi(value=zeros(2, 5, 6), attn_mask=zeros(2, 1, 1, 5, dtype=torch.bool))
     single(attn_mask=zeros(4, 4, dtype=torch.bool))
     cross(attn_mask=zeros(2, 1, 6))

@@ -98,9 +98,11 @@ def test_large_logits_give_no_nan(snippet, case):
 @given(case=cases)
 def test_large_logits_give_what_the_definition_gives(snippet, case):
     problem = BUILDERS[snippet](REAL, replace(case, logits=1e4, dtype=torch.float64))
-    # A score near 1e4 is itself rounded 1e4 times more coarsely than a score near 1.
+    # A score near 1e4 is itself rounded 1e4 times more coarsely than a score near 1, and what comes of
+    # that reaches a gradient multiplied by the tokens or the queries, which are 1e2 each. It stays
+    # there where the gradient cancels, as that of a key's bias does: 1e8 eps, of some dozens of terms.
     facts.outputs_equal_the_definition(problem, slack=1e4)
-    facts.gradients_equal_the_definition(problem, slack=1e4)
+    facts.gradients_equal_the_definition(problem, slack=1e6)
 
 
 @pytest.mark.parametrize("mask", ["none", "bool", "empty row", "float with empty row"])

@@ -275,6 +275,14 @@ def test_autocast_casts_as_pytorchs_operator_does():
     assert all(gradient.dtype == torch.float32 for gradient in gradients(came, inputs))
 
 
+def test_autocast_leaves_float64_as_pytorchs_operator_does():
+    inputs = leaves()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        came, wanted = flash.flash_attention(*inputs), F.scaled_dot_product_attention(*inputs)
+    assert came.dtype == wanted.dtype == torch.float64
+    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
+
+
 def test_works_under_vmap_and_on_the_meta_device():
     inputs = [tensor.detach() for tensor in leaves()]
 
@@ -301,9 +309,19 @@ BAD = {
     "key must have the leading": lambda q, k, v: ((q, k[0], v), {}),
     "key must be as wide": lambda q, k, v: ((q, k[..., :1], v), {}),
     "value must hold": lambda q, k, v: ((q, k, v[:, :2]), {}),
-    "key and value must have the dtype": lambda q, k, v: ((q, k.float(), v), {}),
-    "key_mask must be boolean": lambda q, k, v: ((q, k, v, torch.zeros(2, 10)), {}),
+    "key must be floating point, all three alike": lambda q, k, v: ((q, k.float(), v), {}),
+    "query must be floating point": lambda q, k, v: ((q.long(), k.long(), v.long()), {}),
+    "key_mask must be a boolean tensor": lambda q, k, v: ((q, k, v, torch.zeros(2, 10)), {}),
+    "key_mask must be a boolean tensor (?=.*got \\[True\\])": lambda q, k, v: (
+        (q, k, v, [True]),
+        {},
+    ),
     "key_mask": lambda q, k, v: ((q, k, v, torch.ones(2, 9, dtype=torch.bool)), {}),
+    "key_mask must have shape": lambda q, k, v: ((q, k, v, torch.ones(3, 10) > 0), {}),
+    "key_mask must have shape (?=.*key_mask\\[:, None\\])": lambda q, k, v: (
+        (*(part[:, None].expand(2, 2, -1, -1) for part in (q, k, v)), torch.ones(2, 10) > 0),
+        {},
+    ),
     "block": lambda q, k, v: ((q, k, v), {"block": 0}),
 }
 

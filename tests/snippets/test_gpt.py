@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from snippets.generate import generate
 from snippets.gpt import GPT, Block, CausalMultiHeadAttention
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
@@ -46,7 +47,7 @@ def test_a_token_moves_its_own_logits_and_the_later_ones_and_no_earlier(place):
 @pytest.mark.parametrize("shape", [(CONTEXT, 12), (2, 5, 12), (2, 3, 4, 12)])
 def test_its_attention_is_the_books(shape):
     torch.manual_seed(0)
-    ours = CausalMultiHeadAttention(12, 3, CONTEXT, 0.0).double()
+    ours = CausalMultiHeadAttention(12, 3, 0.0).double()
     books = MultiHeadAttention(12, 3).double()
     books.load_state_dict(ours.state_dict())
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
@@ -63,7 +64,7 @@ def test_its_attention_is_the_books(shape):
 @torch.no_grad()
 def test_a_block_is_pytorchs_own_layer_with_the_norm_first():
     torch.manual_seed(0)
-    block = Block(12, 3, CONTEXT, 0.0).double()
+    block = Block(12, 3, 0.0).double()
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.5)
     theirs = nn.TransformerEncoderLayer(
@@ -144,9 +145,82 @@ def test_dropout_acts_in_training_alone():
     assert not torch.allclose(model(tokens), model(tokens))
 
 
-def test_the_mask_moves_with_the_model():
-    model = gpt().to("meta")
+def test_no_mask_is_stored():
+    model = gpt()
+    assert not list(model.buffers())
+    parameters = sum(tensor.numel() for tensor in model.parameters())
+    assert sum(tensor.numel() for tensor in model.state_dict().values()) == parameters
+
+
+def test_the_causal_path_is_the_one_that_is_fused(monkeypatch):
+    told = []
+
+    def note(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False):
+        told.append((attn_mask, is_causal))
+        return query
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", note)
+    gpt()(some_tokens(2, CONTEXT))
+    assert told == [(None, True)] * 2
+
+
+@torch.no_grad()
+def test_a_mask_that_is_set_is_obeyed_and_moves_and_is_not_saved():
+    model, tokens, causal = gpt(), some_tokens(2, CONTEXT), gpt()
+    window = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).tril().triu(-2)
+    for block in model.blocks:
+        block.attention.mask = window
+    for T in (CONTEXT, 5):
+        wanted = causal(tokens[:, :T], attn_mask=window[:T, :T])
+        assert torch.allclose(model(tokens[:, :T]), wanted, rtol=0, atol=1e-12)
+    assert model.state_dict().keys() == causal.state_dict().keys()
+    model.to("meta")
     assert {block.attention.mask.device.type for block in model.blocks} == {"meta"}
+
+
+@torch.no_grad()
+def test_a_mask_of_two_or_as_many_dimensions_as_heads_have_is_obeyed():
+    model, tokens = gpt(), some_tokens(3, CONTEXT)  # three texts, and three heads
+    window = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).tril().triu(-2)
+    wanted = model(tokens, attn_mask=window)
+    for leading in ((1, 1), (3, 1), (1, 3), (3, 3)):
+        found = model(tokens, attn_mask=window.expand(*leading, -1, -1))
+        assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
+    found = model(tokens[0], attn_mask=window.expand(3, -1, -1))  # no batch: a mask for each head
+    assert torch.allclose(found, wanted[0], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_last_logits_can_be_asked_for_alone():
+    model, tokens, made = gpt(), some_tokens(2, CONTEXT), []
+    whole = model(tokens)
+    model.logits.register_forward_hook(lambda _, __, out: made.append(out.shape[-2]))
+    for last in (1, 3, CONTEXT):
+        found = model(tokens, last=last)
+        assert torch.allclose(found, whole[:, -last:], rtol=0, atol=1e-12)
+    assert made == [1, 3, CONTEXT]
+    made.clear()
+    model.generate(tokens, 2)
+    assert made == [1, 1]
+
+
+@pytest.mark.lab
+@torch.no_grad()
+def test_exported_once_it_serves_every_length():
+    model = gpt()
+    T, batch = torch.export.Dim("T", min=2, max=CONTEXT), torch.export.Dim("batch", min=2)
+    shapes = {"tokens": {0: batch, 1: T}}
+    exported = torch.export.export(model, (some_tokens(2, 5),), dynamic_shapes=shapes).module()
+    for shape in ((2, 5), (3, CONTEXT)):
+        tokens = some_tokens(*shape)
+        assert torch.allclose(exported(tokens), model(tokens), rtol=0, atol=1e-12)
+
+
+def test_weights_that_are_tied_stay_so_when_a_model_gets_memory():
+    with torch.device("meta"):
+        empty = gpt(tie_weights=True)
+    model = empty.to_empty(device="cpu")
+    assert model.logits.weight is model.token.weight
 
 
 # Another attention in place of its own
@@ -185,6 +259,16 @@ def test_positions_choose_the_rows_of_the_table():
     apart = [model(text, positions=place) for text, place in zip(tokens, places, strict=True)]
     assert torch.allclose(model(tokens, positions=places), torch.stack(apart), rtol=0, atol=1e-12)
     assert not torch.allclose(apart[1], model(tokens[1]), rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_pass_that_failed_half_way_is_not_gone_on_with():
+    model, tokens = gpt(attention=grouped()), some_tokens(2, 5)
+    caches = [KVCache(CONTEXT), KVCache(4)]
+    with pytest.raises(ValueError, match=r"^keys must fit"):
+        model(tokens, caches=caches)
+    with pytest.raises(ValueError, match=r"^caches must hold the same .*lengths \[5, 0\]"):
+        model(tokens[:, :2], caches=caches)
 
 
 def test_each_block_has_an_attention_of_its_own_that_is_drawn_like_the_others():
@@ -266,6 +350,18 @@ def made(**changes):
     return GPT(**SIZES | changes)
 
 
+def cached(**changes):
+    return made(attention=grouped(), **changes)
+
+
+def written_past_the_context():
+    generate(cached(), [ids[0]], 4, cache=KVCache)
+
+
+def keep(*shape):
+    return torch.ones(shape, dtype=torch.bool)
+
+
 NAN, INF = float("nan"), float("inf")
 ids = torch.zeros(2, 3, dtype=torch.int64)
 
@@ -282,6 +378,39 @@ BAD = [
     (lambda: made()(ids[0, 0]), "tokens", "()", "at least 1"),
     (lambda: made()(ids.repeat(1, 2)), "tokens", "6", "at most context_length=4"),
     (lambda: made()(ids, caches=[None]), "caches", "", "unless `attention`"),
+    (
+        lambda: cached(num_layers=2)(ids, caches=[KVCache(4)]),
+        "caches",
+        "1, 1 different",
+        "each block",
+    ),
+    (
+        lambda: cached()(ids, caches=[KVCache(4), KVCache(4)]),
+        "caches",
+        "2, 2 different",
+        "each block",
+    ),
+    (lambda: cached()(ids, caches=[]), "caches", "0, 0 different", "each block"),
+    (
+        lambda: cached(num_layers=2)(ids, caches=2 * [KVCache(4)]),
+        "caches",
+        "2, 1 different",
+        "each",
+    ),
+    (lambda: made()(ids, last=-1), "last", "-1", "at least 0"),
+    (lambda: made()(ids, last=1.0), "last", "1.0", "integer"),
+    (lambda: made()(ids, positions=[0, 1, 2]), "positions", "[0, 1, 2]", "(2, 3)"),
+    (lambda: made()(ids, positions=torch.arange(3.0)), "positions", "torch.float32", "int64"),
+    (lambda: made()(ids, positions=torch.arange(2)), "positions", "(2,)", "(3,) or (2, 3)"),
+    (lambda: made()(ids, positions=torch.arange(2, 5)), "positions", "2 to 4", "0 to 3"),
+    (lambda: made()(ids, positions=torch.arange(-1, 2)), "positions", "-1 to 1", "0 to 3"),
+    (lambda: written_past_the_context(), "positions", "4 to 4", "0 to 3"),
+    (lambda: made()(ids, attn_mask=[True]), "attn_mask", "[True]", "boolean"),
+    (lambda: made()(ids, attn_mask=torch.zeros(3, 3)), "attn_mask", "torch.float32", "boolean"),
+    (lambda: made()(ids, attn_mask=keep(3, 4)), "attn_mask", "(3, 4)", "(3, 3)"),
+    (lambda: made()(ids, attn_mask=keep(3)), "attn_mask", "(3,)", "(3, 3)"),
+    (lambda: made()(ids, attn_mask=keep(2, 3, 3)), "attn_mask", "(2, 3, 3)", "mask[:, None]"),
+    (lambda: made()(ids, attn_mask=keep(2, 3, 3, 3)), "attn_mask", "(2, 3, 3, 3)", "(2, 2, 3, 3)"),
     (lambda: made().generate("to", 1), "tokens", "'to'", "tensor"),
     (lambda: made().generate(ids[:, :0], 1), "tokens", "(2, 0)", "at least 1"),
     (lambda: made().generate(ids, -1), "n", "-1", "at least 0"),

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from snippets.gpt import GPT
 from snippets.kv_cache import KVCache
+from tests.snippets.facts import first_to_notice, works
 from tests.snippets.problems import edited
 
 
@@ -75,6 +76,47 @@ def an_overflow_is_refused_and_changes_nothing(cls):
     assert cache.length == 4
 
 
+def rows_of_the_batch_are_chosen_in_any_order(cls):
+    keys, values = some(4, batch=3), some(4, batch=3, seed=1)
+    cache, rows = cls(6), torch.tensor([2, 0, 0, 1])
+    views = cache.update(keys[:, :, :3], values[:, :, :3])
+    came = [view.clone() for view in views]
+    cache.select(rows)
+    assert cache.length == 3
+    found = cache.update(keys[rows, :, 3:], values[rows, :, 3:])
+    assert torch.equal(found[0], keys[rows])
+    assert torch.equal(found[1], values[rows])
+    assert all(torch.equal(view, was) for view, was in zip(views, came, strict=True))
+    assert cache.nbytes == 2 * 4 * 2 * 6 * 3 * 4
+    cache.select(torch.tensor([3]))  # of four texts the last goes on
+    found = cache.update(keys[:1, :, :1], values[:1, :, :1])
+    assert torch.equal(found[0][:, :, :4], keys[1:2])
+
+
+def a_cache_begun_in_inference_mode_goes_on_outside(cls):
+    keys, values = some(4), some(4, seed=1)
+    for chosen in (False, True):
+        cache = cls(4)
+        with torch.inference_mode():
+            cache.update(keys[:, :, :2], values[:, :, :2])
+            if chosen:
+                cache.select(torch.tensor([0, 1]))
+        with works("an update outside of inference mode"), torch.no_grad():
+            cache.update(keys[:, :, 2:3], values[:, :, 2:3])
+        with torch.inference_mode():
+            came = cache.update(keys[:, :, 3:], values[:, :, 3:])
+        assert torch.equal(came[0], keys)
+        assert torch.equal(came[1], values)
+
+
+def a_full_cache_refuses_one_more_token(cls):
+    """One token is the number that would be written into no place at all without an error."""
+    cache = cls(4)
+    cache.update(some(4), some(4))
+    with pytest.raises(ValueError, match=r"^keys must fit into what is left of max_tokens=4"):
+        cache.update(some(1), some(1))
+
+
 def a_late_refusal_of_values_leaves_the_keys_alone(cls):
     cache = cls(4)
     with pytest.raises(ValueError, match=r"^values must have the batch and the tokens of keys"):
@@ -91,8 +133,11 @@ FACTS = [
     memory_is_made_once_and_nothing_else_is_copied,
     what_was_returned_does_not_change_later,
     what_is_forgotten_is_written_over,
+    a_full_cache_refuses_one_more_token,
     an_overflow_is_refused_and_changes_nothing,
     a_late_refusal_of_values_leaves_the_keys_alone,
+    rows_of_the_batch_are_chosen_in_any_order,
+    a_cache_begun_in_inference_mode_goes_on_outside,
 ]
 
 
@@ -131,6 +176,22 @@ WRONG = {
     "half the bytes are forgotten": ("in (self._keys, self._values) if", "in (self._keys,) if"),
     "overflow is not looked for": ("self.length + keys.size(2) > self.max_tokens", "False"),
     "one token too few fits": ("keys.size(2) > self.max_tokens", "keys.size(2) >= self.max_tokens"),
+    "keys alone are chosen": (
+        "self._keys.index_select(0, rows), self._values.index_select(0, rows)",
+        "self._keys.index_select(0, rows), self._values[: len(rows)]",
+    ),
+    "rows are sorted": (
+        "self._keys.index_select(0, rows), self._values.index_select(0, rows)",
+        "self._keys[rows.sort()[0]], self._values[rows.sort()[0]]",
+    ),
+    "memory is made in inference mode": (
+        "with torch.inference_mode(False):\n                self._keys",
+        "if True:\n                self._keys",
+    ),
+    "rows are chosen in inference mode": (
+        "with torch.inference_mode(False):\n                kept",
+        "if True:\n                kept",
+    ),
     "tokens are not compared": (
         "(values.size(0), values.size(2)) != (keys.size(0), keys.size(2))",
         "False",
@@ -140,13 +201,8 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    wrong, caught = edited("kv_cache", WRONG[what]), []
-    for fact in FACTS:
-        try:
-            fact(wrong.KVCache)
-        except (AssertionError, RuntimeError, ValueError, pytest.fail.Exception):
-            caught.append(fact.__name__)
-    assert caught, f"{what}: every fact holds"
+    wrong = edited("kv_cache", WRONG[what])
+    assert first_to_notice(FACTS, wrong.KVCache), f"{what}: every fact holds"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -178,6 +234,12 @@ def test_a_backward_pass_through_several_updates_ends_in_an_error():
     cache.update(x[:, :, 1:], x[:, :, 1:])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.sum().backward()
+
+
+def test_before_the_first_update_there_is_nothing_to_choose_from():
+    cache = KVCache(4)
+    cache.select(torch.tensor([1, 0]))
+    assert (cache.length, cache.nbytes) == (0, 0)
 
 
 def test_it_says_what_it_holds():
@@ -219,6 +281,9 @@ filled.update(some(3), some(3))
         (lambda: filled.truncate(4), "length", "4", "from 0 to 3"),
         (lambda: filled.truncate(-1), "length", "-1", "from 0 to 3"),
         (lambda: filled.truncate(1.0), "length", "1.0", "integer"),
+        (lambda: filled.select([0, 1]), "rows", "[0, 1]", "(new batch,)"),
+        (lambda: filled.select(torch.zeros(1, 2).long()), "rows", "(1, 2)", "(new batch,)"),
+        (lambda: filled.select(torch.ones(2).bool()), "rows", "torch.bool", "integers"),
     ],
 )
 def test_a_bad_argument_is_named(call, argument, came, wanted):

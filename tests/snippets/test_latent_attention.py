@@ -4,6 +4,7 @@ The wrong versions at the end are the file with one edit each; every one must fa
 """
 
 import copy
+from unittest import mock
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import prune
 
 from snippets import latent_attention
-from tests.snippets.facts import Adapter, assert_equal
+from tests.snippets.facts import Adapter, assert_equal, first_to_notice, works
 from tests.snippets.problems import edited
 
+OPERATOR = F.scaled_dot_product_attention
 WAYS = (False, True)
 FULL = {"latent_dim": 10, "head_dim": 6, "rope_dim": 4}
 
@@ -110,11 +113,12 @@ def both_ways_are_the_definition(file):
 def a_cache_changes_nothing(file):
     a, x = layer(file, **FULL), torch.randn(2, 7, 12, dtype=torch.float64)
     for absorb in (*WAYS, None):
-        for cuts in ([7], [3, 1, 3], [1] * 7):
+        for cuts, rows in (([7], 512), ([3, 1, 3], 512), ([1] * 7, 512), ([1, 5, 1], 2)):
             cache = Cache()
-            pieces = [a(part, cache=cache, absorb=absorb) for part in x.split(cuts, 1)]
+            with mock.patch.object(file, "ROWS", rows):
+                pieces = [a(part, cache=cache, absorb=absorb) for part in x.split(cuts, 1)]
             assert_equal(f"{cuts}", torch.cat(pieces, 1), plain(a, x), torch.float64)
-            assert [part.shape for part in cache.held] == [(2, 1, 7, 10), (2, 1, 7, 4)]
+            assert [part.shape for part in cache.held] == [(2, 1, 7, 14), (2, 1, 7, 0)]
 
 
 @torch.no_grad()
@@ -122,9 +126,16 @@ def a_mask_stands_in_place_of_the_triangle(file):
     a, x = layer(file, **FULL), torch.randn(2, 5, 12, dtype=torch.float64)
     keep = torch.rand(2, 3, 5, 5) < 0.6
     keep[..., 2] = True  # some of the future, too
+    added = torch.zeros(keep.shape, dtype=torch.bfloat16).masked_fill(~keep, -torch.inf)
     for absorb in WAYS:
-        came = a(x, attn_mask=keep, absorb=absorb)
-        assert_equal("masked", came, plain(a, x, keep), torch.float64)
+        for mask in (keep, added):
+            with works(f"a mask of {mask.dtype}"):
+                came = a(x, attn_mask=mask, absorb=absorb)
+            assert_equal("masked", came, plain(a, x, keep), torch.float64)
+        cache = Cache()
+        a(x[:, :4], cache=cache, absorb=absorb)
+        came = a(x[:, 4:], cache=cache, absorb=absorb, attn_mask=keep[:, :, 4:])
+        assert_equal("one token, masked", came, plain(a, x, keep)[:, 4:], torch.float64)
 
 
 @torch.no_grad()
@@ -169,13 +180,57 @@ def the_cheaper_way_is_chosen(file):
     for new, absorb in ((1, True), (166, True), (169, False), (8192, False)):
         found = [a.multiplications(new, 8192, way) for way in WAYS]
         assert (found[1] < found[0]) is absorb, (new, found)
-    chosen = []
-    a = layer(file, **FULL)
-    a.W_key.register_forward_hook(lambda *_: chosen.append("expanded"))
+    assert ways_taken(layer(file, **FULL)) == ["expanded", "absorbed"]
+
+
+def ways_taken(a):
+    """Which way a layer goes for a prompt, and for the token after it."""
     cache, x = Cache(), torch.randn(1, 50, 12, dtype=torch.float64)
-    a(x, cache=cache)
-    a(x[:, :1], cache=cache)
-    assert chosen == ["expanded"]  # the prompt, and not the token after it
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=OPERATOR) as operator:
+        a(x, cache=cache)
+        a(x[:, :1], cache=cache)
+    widths = [call.args[1].size(-1) for call in operator.call_args_list]
+    names = {a.head_dim + a.rope_dim: "expanded", a.latent_dim + a.rope_dim: "absorbed"}
+    return [names[width] for width in widths]
+
+
+@torch.no_grad()
+def a_hook_on_a_projection_sees_every_token_and_changes_what_it_changes(file):
+    for name in ("W_key", "W_value"):
+        a, seen = layer(file, **FULL), []
+
+        def hook(_, given, made, seen=seen):
+            seen.append(given[0].size(1))
+            return made.abs()  # not linear, so that no matrix can stand for it
+
+        getattr(a, name).register_forward_hook(hook)
+        cache, x = Cache(), torch.randn(1, 50, 12, dtype=torch.float64)
+        pieces = [a(part, cache=cache) for part in (x[:, :49], x[:, 49:])]
+        assert_equal(name, torch.cat(pieces, 1), a(x, absorb=False), torch.float64)
+        assert seen == [49, 50, 50]
+
+
+@torch.no_grad()
+def pruned_projections_are_pruned_both_ways(file):
+    for name in ("W_key", "W_value"):
+        a, x = layer(file, **FULL), torch.randn(2, 5, 12, dtype=torch.float64)
+        prune.random_unstructured(getattr(a, name), "weight", amount=0.5)
+        getattr(a, name).weight_orig.mul_(2)  # as a step of training changes it
+        cut = copy.deepcopy(a)
+        prune.remove(getattr(cut, name), "weight")
+        assert_equal(name, a(x, absorb=True), a(x, absorb=False), torch.float64)
+        getattr(cut, name).weight.copy_(getattr(a, name).weight_orig * getattr(a, name).weight_mask)
+        assert_equal(name, a(x, absorb=True), plain(cut, x), torch.float64)
+
+
+@torch.no_grad()
+def the_norms_add_a_millionth_under_the_root(file):
+    a = layer(file, **FULL | {"query_latent_dim": 7})
+    for norm, project in ((a.latent_norm, a.W_latent), (a.query_norm, a.W_query_latent)):
+        norm.weight.fill_(1.0)
+        latent = project(1e-3 * torch.randn(2, 5, 12, dtype=torch.float64))
+        wanted = latent / (latent.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        assert_equal("norm", norm(latent), wanted, torch.float64)
 
 
 FACTS = [
@@ -186,6 +241,9 @@ FACTS = [
     distances_alone_count,
     adapted_projections_are_absorbed_whole,
     the_cheaper_way_is_chosen,
+    a_hook_on_a_projection_sees_every_token_and_changes_what_it_changes,
+    pruned_projections_are_pruned_both_ways,
+    the_norms_add_a_millionth_under_the_root,
 ]
 
 
@@ -303,10 +361,17 @@ good = latent_attention.LatentAttention(12, 3, latent_dim=4, head_dim=2)
         (lambda: good(x[0]), "x", "(5, 12)", "(batch, T, 12)"),
         (lambda: good(x[..., 1:]), "x", "(2, 5, 11)", "(batch, T, 12)"),
         (
-            lambda: good(x, attn_mask=torch.zeros(5, 5)),
+            lambda: good(x, attn_mask=torch.zeros(5, 5, dtype=torch.int64)),
             "attn_mask",
-            "torch.float32",
+            "torch.int64",
             "boolean",
+        ),
+        (lambda: good(x, attn_mask=[[True]]), "attn_mask", "[[True]]", "tensor or None"),
+        (
+            lambda: good(x, attn_mask=torch.ones(2, 5, 5, dtype=torch.bool)),
+            "attn_mask",
+            "(2, 5, 5)",
+            "mask[:, None]",
         ),
         (
             lambda: good(x, attn_mask=torch.ones(5, 4, dtype=torch.bool)),
@@ -331,29 +396,50 @@ def test_a_wrong_argument_is_named_with_what_came_and_what_was_wanted(call, argu
 
 WRONG = {
     "the scale is that of the latents": (
-        '| {"scale": self.scale}',
-        '| {"scale": self.scale if not absorb else (self.latent_dim + self.rope_dim) ** -0.5}',
+        "_causal_attention(query, kept, kept, attn_mask, self.scale)",
+        "_causal_attention(query, kept, kept, attn_mask)",
     ),
     "the scale forgets the rotary channels": ("(head_dim + rope_dim) ** -0.5", "head_dim**-0.5"),
     "the rotary key is not turned": ("self.rotate(place, positions)", "place"),
     "the whole cache is turned again": (
-        "latent, place = cache.update(latent, place)",
-        "latent, place = cache.update(latent, place); place = self.rotate("
-        "place, torch.arange(place.size(-2)))",
+        "kept, _ = cache.update(kept, kept[..., :0])",
+        "kept, _ = cache.update(kept, kept[..., :0]); kept = torch.cat([kept[..., :10], self.rotate("
+        "kept[..., 10:], torch.arange(kept.size(-2)))], -1)",
     ),
     "positions restart after the cache": ("torch.arange(past, past + T,", "torch.arange(T,"),
     "the latent is cached before its norm": (
-        "latent = self.latent_norm(self.W_latent(x))[:, None]",
-        "latent = self.W_latent(x)[:, None]",
+        "_normed(self.latent_norm, self.W_latent(x))",
+        "self.W_latent(x)",
     ),
     "the queries skip their norm": (
-        "self.query_norm(self.W_query_latent(x))",
+        "_normed(self.query_norm, self.W_query_latent(x))",
         "self.W_query_latent(x)",
     ),
-    "the triangle starts at the wrong corner": (".tril(keys - T)", ".tril()"),
-    "the first token after the past sees all": ("if T in (1, keys):", "if T in (1, 3, keys):"),
-    "nothing is hidden": ('{"is_causal": T > 1}', '{"is_causal": False}'),
-    "the mask is ignored": ('return {"attn_mask": attn_mask}', 'return {"is_causal": True}'),
+    "the triangle starts at the wrong corner": (
+        "seen <= place[start : start + ROWS, None]",
+        "seen <= place[start : start + ROWS, None] - keys + T",
+    ),
+    "a token after the past sees the next": ("keep = seen <= place", "keep = seen <= 1 + place"),
+    "a piece of the queries is read twice": (
+        "query[:, :, start - keys + T :][:, :, :ROWS]",
+        "query[:, :, : min(ROWS, keys - start)]",
+    ),
+    "nothing is hidden": ("is_causal=True, **options", "**options"),
+    "the mask is ignored": (
+        "if attn_mask is not None:\n        return F.",
+        "if False:\n        return F.",
+    ),
+    "the mask of one token is ignored": ("attn_mask=attn_mask, scale=scale", "scale=scale"),
+    "the mask of another head": (
+        "attn_mask = attn_mask.unflatten",
+        "attn_mask = attn_mask.flip(1).unflatten",
+    ),
+    "hooks are passed by": ("any(getattr(part", "any(0 and getattr(part"),
+    "hooks are passed by, told to absorb": (
+        "if not plain or _hooked(projection):",
+        "if not plain:",
+    ),
+    "the norm's eps is another": ("eps=1e-6", "eps=1e-5"),
     "absorbed contexts keep the place": (
         "context[..., : self.latent_dim] @ W_value.mT",
         "context[..., -self.latent_dim :] @ W_value.mT",
@@ -362,7 +448,8 @@ WRONG = {
         "x.unflatten(-1, (-1, width)).transpose(1, 2)",
         "x.unflatten(-1, (width, -1)).permute(0, 3, 1, 2)",
     ),
-    "an adapter's change is not absorbed": ("if type(projection) is not nn.Linear or", "if"),
+    "an adapter's change is not absorbed": ("plain = type(projection) is nn.Linear and", "plain ="),
+    "a mask of another dtype is not cast": ("attn_mask = attn_mask.to(query.dtype)", "pass"),
     "always expanded": (" < self.multiplications(T, keys, False)", " < 0"),
     "always absorbed": (" < self.multiplications(T, keys, False)", " > 0"),
     "the rotary key is not counted": (
@@ -374,10 +461,5 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_fails_a_fact(what):
-    wrong, failed = edited("latent_attention", WRONG[what]), []
-    for fact in FACTS:
-        try:
-            fact(wrong)
-        except (AssertionError, RuntimeError, ValueError):
-            failed.append(fact.__name__)
-    assert failed, f"no fact notices that {what}"
+    wrong = edited("latent_attention", WRONG[what])
+    assert first_to_notice(FACTS, wrong), f"no fact notices that {what}"

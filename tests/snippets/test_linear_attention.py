@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from snippets import linear_attention as file
 from snippets.linear_attention import delta_rule, elu_plus_one, linear_attention
+from tests.snippets.facts import first_to_notice, works
 from tests.snippets.problems import edited
 
 F64 = torch.float64
@@ -123,6 +124,43 @@ def the_future_cannot_change_the_past(part=file):
             assert not moved[:t].any()
 
 
+def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part=file):
+    inputs = draw(2, 9, 4, 3)
+    for rule, n in ((part.linear_attention, 3), (part.delta_rule, 4)):
+        wanted, _ = rule(*inputs[:n])
+        for wide in range(n):
+            mixed = [x if i == wide else x.float() for i, x in enumerate(inputs[:n])]
+            came, state = rule(*mixed)
+            assert state.dtype == F64
+            assert came.dtype == mixed[2].dtype
+            assert_close([came.double()], [wanted], atol=1e-5)
+
+
+def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
+    for dtype, lowest in ((F64, -708), (torch.float32, -87), (torch.float16, -9)):
+        x = torch.tensor([lowest, -20.0, -9.0, -1.0, -0.0, 0.0, 1.0, 30.0], dtype=dtype)
+        x = x[x >= lowest].requires_grad_()
+        came = part.elu_plus_one(x)
+        assert (came > 0).all(), dtype
+        wanted = torch.where(x > 0, x.double() + 1, x.double().exp())
+        atol = 2 * torch.finfo(dtype).eps
+        assert ((came.double() - wanted).abs() <= atol * wanted).all(), dtype
+        (gradient,) = torch.autograd.grad(came.sum(), x)
+        wanted = torch.where(x > 0, 1.0, x.double().exp())
+        assert ((gradient.double() - wanted).abs() <= atol * wanted).all(), dtype
+    query = torch.full((4, 2), -18.0)
+    output, _ = part.linear_attention(query, query, torch.ones(4, 1))
+    torch.testing.assert_close(output, torch.ones(4, 1), rtol=0, atol=1e-6)
+
+
+def shapes_are_known_without_numbers(part=file):
+    inputs = [x.to("meta") for x in draw(2, 9, 4, 3)]
+    for rule, n, columns in ((part.linear_attention, 3, 4), (part.delta_rule, 4, 3)):
+        with works("a rule on the meta device"):
+            output, state = rule(*inputs[:n], chunk_size=4)
+        assert (output.shape, state.shape) == ((2, 9, 3), (2, 4, columns))
+
+
 def a_long_sum_is_kept_in_float32(part=file):
     ones = torch.ones(1, 4096, 1, dtype=torch.bfloat16)
     _, state = part.linear_attention(ones, ones, ones, feature_map=lambda x: x)
@@ -139,6 +177,9 @@ FACTS = [
     a_text_may_come_in_pieces,
     the_future_cannot_change_the_past,
     a_long_sum_is_kept_in_float32,
+    the_state_is_as_wide_as_the_widest_of_all_the_inputs,
+    the_feature_map_is_positive_as_far_down_as_it_says,
+    shapes_are_known_without_numbers,
 ]
 
 
@@ -160,7 +201,14 @@ WRONG = {
         "feature_map(query), feature_map(key)",
         "feature_map(query), key",
     ),
-    "relu in place of elu + 1": ("return F.elu(x) + 1", "return F.relu(x) + 1"),
+    "relu in place of elu + 1": ("x.clamp(max=0).exp() + F", "1 + F"),
+    "elu + 1": ("x.clamp(max=0).exp() + F.relu(x)", "F.elu(x) + 1"),
+    "the dtype of the query alone": ("for part in parts:", "for part in parts[:1]:"),
+    "the dtype of all but beta": ("for part in parts:", "for part in parts[:3]:"),
+    "autocast switched off where there is none": (
+        "if torch.amp.is_autocast_available(device):",
+        "if True:",
+    ),
     "a state in half precision": ("dtype = torch.float32\n", "dtype = parts[0].dtype\n"),
     "the delta rule without beta in the triangle": (
         "(b * k @ k.mT).tril(-1)",
@@ -185,13 +233,8 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    part, caught = edited("linear_attention", WRONG[what]), 0
-    for fact in FACTS:
-        try:
-            fact(part)
-        except (AssertionError, RuntimeError):
-            caught += 1
-    assert caught, f"nothing notices: {what}"
+    wrong = edited("linear_attention", WRONG[what])
+    assert first_to_notice(FACTS, wrong), f"nothing notices: {what}"
 
 
 @given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**31))

@@ -237,6 +237,11 @@ BAD = {
     "key": lambda q, k, v: (q, k[..., :1], v),
     "value": lambda q, k, v: (q, k, v[:, :2]),
     "attn_mask must be boolean": lambda q, k, v: (q, k, v, torch.zeros(3, 7)),
+    "attn_mask must have shape": lambda q, k, v: (q, k, v, torch.ones(7) > 0),
+    "attn_mask must have shape (?=.*mask\\[:, None\\])": lambda q, k, v: (
+        *(part[:1, None].expand(2, 2, -1, -1) for part in (q, k, v)),
+        torch.ones(2, 1, 1) > 0,
+    ),
 }
 
 

@@ -26,6 +26,8 @@ from snippets.scaled_dot_product_attention import scaled_dot_product_attention
 from snippets.self_attention import SelfAttention
 from tests.snippets.problems import SNIPPETS
 from tests.snippets.test_cost import peak
+from tests.snippets.test_dtypes import CASES as DTYPES
+from tests.snippets.test_dtypes import TRIED, WRITERS
 
 PAGE = (SNIPPETS.parent / "docs" / "parts.md").read_text(encoding="utf-8")
 # file → its cells after the first, which has its link: equal to, fused, bytes, what it does not do.
@@ -34,7 +36,7 @@ ROWS = {
     for row in re.finditer(r"^\| \[([a-z_]+)\.py\]\([^|]*\| (.*) \|$", PAGE, re.MULTILINE)
 }
 # What loads the book's files, whole models, and what writes with them.
-NOT_LISTED = {"book_file", "gpt", "llama", "generate", "speculative_sampling"}
+NOT_LISTED = {"gpt", "llama", "generate", "speculative_sampling"}
 T, CHANNELS = 16_384, 64
 # Part → the call whose bytes its row names, given (T, CHANNELS) tokens in float32.
 CALLS = {
@@ -78,7 +80,7 @@ def backward(x):
 
 
 def test_what_has_no_row_is_linked():
-    for part in NOT_LISTED - {"book_file"}:
+    for part in NOT_LISTED:
         assert f"[{part}.py](snippets/{part}.py){{ download=" in PAGE
 
 
@@ -90,8 +92,27 @@ def test_every_part_has_a_row_and_every_row_its_bytes():
 @pytest.mark.parametrize("part", CALLS)
 def test_a_row_is_full_and_leads_to_its_file(part):
     assert f"[{part}.py](snippets/{part}.py){{ download=" in PAGE
-    assert len(ROWS[part]) == 4
+    assert len(ROWS[part]) == 5
     assert all(ROWS[part])
+
+
+@pytest.mark.parametrize("part", CALLS)
+def test_a_row_says_what_autocast_gives_where_the_part_is_tried(part):
+    cases = [case for name, case in DTYPES.items() if name.partition(",")[0] == part]
+    given = {case.returns(case.computes_in("autocast")) for case in cases}
+    assert [f"torch.{ROWS[part][4]}"] == [str(dtype) for dtype in given]
+
+
+def test_the_page_names_the_dtypes_that_every_file_is_tried_in():
+    assert TRIED == ("float64", "float32", "bfloat16", "autocast")
+    assert (
+        "Every file of this table was tried in four dtypes: float64, float32, bfloat16, and float32 under "
+        "autocast to bfloat16." in " ".join(PAGE.split())
+    )
+    assert "These four were tried in the same four dtypes" in " ".join(PAGE.split())
+    assert DTYPES.keys() | WRITERS.keys() >= NOT_LISTED
+    models = [DTYPES[name].computes_in("autocast") for name in ("gpt", "llama")]
+    assert models == [torch.bfloat16, torch.bfloat16]
 
 
 @pytest.mark.parametrize("part", CALLS)
@@ -99,5 +120,6 @@ def test_a_part_makes_the_bytes_of_its_row(part):
     with FakeTensorMode(), torch.no_grad():
         made = peak(CALLS[part], torch.zeros(T, CHANNELS)) / 2**20
     made -= PARAMETERS.get(part, 0) + COPIES.get(part, 0)
-    said = float(re.match(r"([\d,]+) MiB", ROWS[part][2])[1].replace(",", ""))
+    told = re.sub(r"<[^>]*>", "", ROWS[part][2])  # by hand, says a span around it
+    said = float(re.match(r"([\d,]+) MiB", told)[1].replace(",", ""))
     assert made == pytest.approx(said, abs=0.5), f"{part} makes {made:.1f} MiB"

@@ -52,6 +52,24 @@ def test_a_sequence_as_long_as_the_table_fits():
     assert LearnedPositions(3, 2)(torch.zeros(1, 2), first=2).shape == (1, 2)
 
 
+@pytest.mark.lab
+def test_exported_once_they_serve_every_length():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.learned = LearnedPositions(9, 4)
+
+        def forward(self, x):
+            return self.learned(x + sinusoidal_positions(x.size(1), 4))
+
+    model, T = Model(), torch.export.Dim("T", min=2, max=9)
+    shapes = {"x": {1: T}}
+    exported = torch.export.export(model, (torch.zeros(2, 5, 4),), dynamic_shapes=shapes).module()
+    for length in (5, 9):
+        x = torch.randn(2, length, 4)
+        assert torch.allclose(exported(x), model(x), rtol=0, atol=1e-6)
+
+
 learned = LearnedPositions(6, 4)
 
 

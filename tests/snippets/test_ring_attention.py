@@ -1,8 +1,9 @@
 """The ring, its devices as threads: equal to one device, gradients too. Processes are in tests/peers."""
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import Empty, SimpleQueue
+from threading import Condition
 
 import pytest
 import torch
@@ -12,28 +13,76 @@ from hypothesis import strategies as st
 
 from snippets import ring_attention as file
 from snippets.ring_attention import merge, ring_attention, shard_positions
+from tests.snippets.facts import first_to_notice
 from tests.snippets.problems import edited
 
 F64 = torch.float64
 
 
-class Device:
-    """One of several threads in a circle, with a mailbox."""
+class Post:
+    """Mailboxes of devices in a circle, each of them a thread.
 
-    def __init__(self, rank, mailboxes):
-        self.rank, self.size, self.mailboxes = rank, len(mailboxes), mailboxes
+    Where every device waits or has ended, nothing will ever come: that is an AssertionError, after
+    however many seconds a busy machine took to get there.
+    """
+
+    def __init__(self, size):
+        self.boxes, self.changed = [deque() for _ in range(size)], Condition()
+        self.waiting, self.ended = set(), 0
+
+    def put(self, rank, parts):
+        with self.changed:
+            self.boxes[rank].append(parts)
+            self.changed.notify_all()
+
+    def take(self, rank):
+        with self.changed:
+            self.waiting.add(rank)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.boxes[rank] or self._all_wait())
+            self.waiting.remove(rank)
+            assert self.boxes[rank], f"device {rank} waits for what nobody sends"
+            return self.boxes[rank].popleft()
+
+    def end(self):
+        with self.changed:
+            self.ended += 1
+            self.changed.notify_all()
+
+    def _all_wait(self):
+        idle = len(self.waiting) + self.ended == len(self.boxes)
+        return idle and not any(self.boxes[rank] for rank in self.waiting)
+
+
+class Device:
+    """One of several threads in a circle."""
+
+    def __init__(self, rank, post):
+        self.rank, self.size, self.post = rank, len(post.boxes), post
         self.bytes_sent, self.largest = 0, 0
 
     def pass_on(self, *tensors):
         self.bytes_sent += sum(part.numel() * part.element_size() for part in tensors)
-        self.mailboxes[(self.rank + 1) % self.size].put([part.clone() for part in tensors])
-        return partial(self.mailboxes[self.rank].get, timeout=5)
+        self.post.put((self.rank + 1) % self.size, [part.clone() for part in tensors])
+        return partial(self.post.take, self.rank)
 
 
 def on_devices(size, job):
-    mailboxes = [SimpleQueue() for _ in range(size)]
+    post = Post(size)
+
+    def work(rank):
+        try:
+            return job(Device(rank, post))
+        finally:
+            post.end()
+
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(job, [Device(rank, mailboxes) for rank in range(size)]))
+        return list(pool.map(work, range(size)))
+
+
+def test_a_device_that_waits_for_what_nobody_sends_is_an_error():
+    with pytest.raises(AssertionError, match=r"device \d waits for what nobody sends"):
+        on_devices(3, lambda device: device.rank and device.post.take(device.rank))
 
 
 def draw(T, heads=2, kv_heads=2, head_dim=4, value_dim=3, dtype=F64, seed=0):
@@ -128,7 +177,7 @@ def every_device_makes_equally_many_scores_at_every_step(part=file):
     size, T = 3, 12
     made = []
     for rank in range(size):
-        device = Device(rank, [None] * size)
+        device = Device(rank, Post(size))
         steps = [part._blocks(device, step, T // size, True, True) for step in range(size)]
         made.append([[d for _, _, d in step] for step in steps])
     assert [[len(step) for step in device] for device in made] == [[3, 2, 2]] * size
@@ -196,13 +245,8 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_is_caught(what):
-    part, caught = edited("ring_attention", WRONG[what]), 0
-    for fact in FACTS:
-        try:
-            fact(part)
-        except (AssertionError, RuntimeError, Empty):
-            caught += 1
-    assert caught, f"nothing notices: {what}"
+    wrong = edited("ring_attention", WRONG[what])
+    assert first_to_notice(FACTS, wrong), f"nothing notices: {what}"
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4), st.sampled_from([0.1, 1.0, 1e4]))
@@ -246,6 +290,36 @@ def test_half_precision_gives_nearly_the_same_and_comes_back(dtype):
     assert_close([part.double() for part in came], wanted, atol=atol)
 
 
+@pytest.mark.parametrize("inside", [True, False], ids=["backward inside", "backward outside"])
+def test_autocast_casts_as_the_operator_of_pytorch_does(inside):
+    """Also where the three come in different dtypes; each gets its gradient in its own."""
+    *inputs, direction = draw(8, value_dim=4, dtype=torch.float32)
+    inputs = [inputs[0], inputs[1].bfloat16(), inputs[2].half()]
+    found = []
+    for attention in (
+        partial(ring_attention, ring=Device(0, Post(1)), zigzag=False),
+        partial(F.scaled_dot_product_attention, is_causal=True),
+    ):
+        given = [part.clone().requires_grad_() for part in inputs]
+        with torch.autocast("cpu", torch.bfloat16):
+            output = attention(*given)
+            if inside:
+                output.backward(direction.bfloat16())
+        if not inside:
+            output.backward(direction.bfloat16())
+        assert output.dtype == torch.bfloat16
+        assert [part.grad.dtype for part in given] == [part.dtype for part in inputs]
+        found.append([output, *(part.grad for part in given)])
+    assert_close(*([part.float() for part in each] for each in found), atol=0.05)
+
+
+def test_autocast_leaves_float64():
+    *inputs, _ = draw(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        came = ring_attention(*inputs, Device(0, Post(1)))
+    assert_close([came], [by_definition(*inputs, True, None)])
+
+
 def test_equal_to_the_operator_of_pytorch_with_equal_widths():
     *inputs, direction = draw(8, heads=4, kv_heads=2, value_dim=4)
     came, _ = sharded(file, 2, (*inputs, direction))
@@ -254,7 +328,7 @@ def test_equal_to_the_operator_of_pytorch_with_equal_widths():
 
 
 q, k, v, _ = draw(6)
-alone = Device(0, [SimpleQueue()])
+alone = Device(0, Post(1))
 
 
 @pytest.mark.parametrize(
@@ -269,6 +343,15 @@ alone = Device(0, [SimpleQueue()])
         (lambda: ring_attention(q, k[..., :4, :], v, alone), "key", "(2, 2, 4, 4)", "heads, 6"),
         (lambda: ring_attention(q, k, v[..., :4, :], alone), "value", "(2, 2, 4, 3)", "heads, 6"),
         (lambda: ring_attention(q, k[..., :3], v, alone), "key", "3", "4 channels"),
+        (lambda: ring_attention([1.0], k, v, alone), "query", "[1.0]", "(..., heads, T, channels)"),
+        (lambda: ring_attention(q, k.float(), v, alone), "key", "torch.float32", "torch.float64"),
+        (lambda: ring_attention(q, k, v.half(), alone), "value", "torch.float16", "torch.float64"),
+        (
+            lambda: ring_attention(q.long(), k.long(), v.long(), alone),
+            "query",
+            "torch.int64",
+            "floating point",
+        ),
         (
             lambda: ring_attention(q[:, :1], k, v, alone),
             "key and value",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import snippets.rope
 from snippets.rope import RotaryPositions, change_pairing
+from tests.snippets.facts import first_to_notice, works
 from tests.snippets.problems import edited
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
@@ -81,7 +82,7 @@ def scores_depend_on_distance_alone(rope):
 
 
 def positions_of_a_batch_are_its_own(rope):
-    rotate, x = rope.RotaryPositions(8), draw(3, 2, 4, 8)
+    rotate, x = rope.RotaryPositions(8), draw(3, 3, 4, 8)  # as many heads as texts
     places = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8], [0, 0, 0, 1]])
     wanted = torch.stack([rotate(x[b], places[b]) for b in range(3)])
     assert close(rotate(x, places), wanted, 1e-12)
@@ -175,6 +176,36 @@ def gradients_turn_back(rope):
         assert close(came, rotate(direction, -places), 1e-10)
 
 
+def speeds_follow_x_to_its_device(rope):
+    """However the model got there: .to() and a cast, or load_state_dict with assign=True."""
+    rotate, places = rope.RotaryPositions(8), torch.arange(4)
+    wanted = rotate(draw(4, 8), places)
+    rotate.to("meta").bfloat16()
+    with works("a rotation on another device"):
+        moved = rotate(draw(4, 8).to("meta"), places.to("meta"))
+    assert moved.device.type == "meta"
+    assert close(rotate(draw(4, 8), places), wanted, 1e-12)
+    with torch.device("meta"):
+        born_there = torch.nn.Sequential(torch.nn.Linear(8, 8), rope.RotaryPositions(8))
+    weights = {"0.weight": torch.eye(8), "0.bias": torch.zeros(8)}
+    born_there.load_state_dict(weights, assign=True)
+    with works("a rotation of a model that was made on the meta device"):
+        turned = born_there[1](draw(4, 8), places)
+    assert close(turned, wanted, 1e-12)
+
+
+def a_config_may_name_the_base_and_the_share_beside_the_scaling(rope):
+    theirs = YARN | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    found = rope.RotaryPositions(64, scaling=theirs)
+    wanted = rope.RotaryPositions(64, rotary_dim=32, base=500.0, scaling=YARN)
+    assert (found.speeds, found.base, found.rotary_dim) == (wanted.speeds, 500.0, 32)
+    assert (
+        rope.RotaryPositions(64, base=500.0, rotary_dim=32, scaling=theirs).speeds == wanted.speeds
+    )
+    plain = {"rope_type": "default", "rope_theta": 10000.0}
+    assert rope.RotaryPositions(64, scaling=plain).speeds == rope.RotaryPositions(64).speeds
+
+
 FACTS = [
     thing
     for thing in list(vars().values())
@@ -211,12 +242,20 @@ WRONG = {
     ),
     "angles in float32": ("else torch.float64", "else torch.float32"),
     "angles in the model's dtype": (
-        "self._place(fn(torch.empty(0)).device)",
-        "self.speed = fn(self.speed)",
+        "        self._place(torch.get_default_device())\n",
+        "        self._place(torch.get_default_device())\n"
+        "        speed = self.__dict__.pop('speed')\n"
+        "        self.register_buffer('speed', speed)\n",
     ),
+    "speeds stay where they were made": ("if self.speed.device != x.device:", "if False:"),
+    "the base of the config is not read": (
+        'scaling.pop("rope_theta", None)',
+        "None if scaling.pop('rope_theta', None) else None",
+    ),
+    "the share of the config is not read": ("int(head_dim * share)", "head_dim"),
     "turned in the dtype of x": ("torch.promote_types(x.dtype, torch.float32)", "x.dtype"),
     "one sample's places for all": ("angle = angle[:, None]", "angle = angle[:1, None]"),
-    "places of a batch go to the heads": ("angle = angle[:, None]", "angle = angle[None, :, 0]"),
+    "places of a batch go to the heads": ("angle = angle[:, None]", "angle = angle[None]"),
     "places start again": (
         "positions[..., None] *",
         "(positions - positions[..., :1])[..., None] *",
@@ -248,13 +287,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_breaks_a_fact(what):
-    wrong, broken = edited("rope", WRONG[what]), []
-    for fact in FACTS:
-        try:
-            fact(wrong)
-        except (AssertionError, RuntimeError, AttributeError):
-            broken.append(fact.__name__)
-    assert broken
+    assert first_to_notice(FACTS, edited("rope", WRONG[what]))
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(PAIRINGS))
@@ -342,11 +375,26 @@ eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
         (lambda: RotaryPositions(8, scaling={"type": "dynamic"}), "scaling", "'dynamic'", "yarn"),
         (lambda: RotaryPositions(8, scaling={"type": "linear"}), "scaling", "[]", "linear"),
         (
-            lambda: RotaryPositions(8, scaling=LINEAR | {"rope_theta": 1e4}),
+            lambda: RotaryPositions(8, scaling=LINEAR | {"beta_fast": 32}),
             "scaling",
-            "rope_theta",
+            "beta_fast",
             "['factor']",
         ),
+        (
+            lambda: RotaryPositions(8, base=1e4, scaling=LINEAR | {"rope_theta": 5e5}),
+            "base",
+            "10000.0",
+            "the scaling names, 500000.0",
+        ),
+        (
+            lambda: RotaryPositions(
+                8, rotary_dim=8, scaling=LINEAR | {"partial_rotary_factor": 0.5}
+            ),
+            "rotary_dim",
+            "8",
+            "the scaling names, 4",
+        ),
+        (lambda: RotaryPositions(8, rotary_dim=0), "rotary_dim", "0", "positive integer"),
         (
             lambda: RotaryPositions(8, scaling=LINEAR | {"factor": 0.5}),
             "scaling",
@@ -365,6 +413,16 @@ eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
         (lambda: eight(x_eight, torch.zeros(3, 4).long()), "positions", "(3, 4)", "(batch, 4)"),
         (lambda: eight(x_eight[0], torch.zeros(3, 4).long()), "positions", "(3, 4)", "(4,)"),
         (lambda: eight(x_eight, torch.arange(4.0)), "positions", "float32", "integers"),
+        (lambda: eight(x_eight, torch.ones(4).bool()), "positions", "bool", "integers"),
+        *(
+            (
+                lambda size=size: change_pairing(torch.zeros(8, 2), 8, to="half", rotary_dim=size),
+                "rotary_dim",
+                str(size),
+                "even and at most head_dim=8",
+            )
+            for size in (3, 0, 10, 4.0)
+        ),
         (lambda: change_pairing(torch.zeros(8, 2), 8, to="neox"), "to", "'neox'", "'half'"),
         (lambda: change_pairing(torch.zeros(9, 2), 8, to="half"), "weight", "(9, 2)", "multiple"),
     ],

@@ -1,0 +1,363 @@
+"""Every file is tried in float64, float32 and bfloat16, and in float32 under autocast to bfloat16.
+
+Numbers are drawn as bfloat16, so that every dtype begins with the same ones, and what comes is
+compared with the same call in float64. What may be lost follows from the dtype: a rounding loses
+eps / 2 of a number, and a case says how many roundings of the size of its result it may add up. A
+sum over the tokens rounds once more for each of them, in float32 at least.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from snippets.attention_backward import attention
+from snippets.attention_masks import alibi_bias, keep_documents, keep_past, keep_window
+from snippets.causal_average import causal_average
+from snippets.causal_self_attention import CausalSelfAttention
+from snippets.cross_attention import CrossAttention
+from snippets.flash_attention import flash_attention
+from snippets.generate import generate
+from snippets.gpt import GPT
+from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.kv_cache import KVCache
+from snippets.latent_attention import LatentAttention
+from snippets.linear_attention import delta_rule, linear_attention
+from snippets.llama import Llama
+from snippets.multi_head_attention import MultiHeadAttention
+from snippets.online_softmax import attend_part, merge
+from snippets.positions import LearnedPositions, sinusoidal_positions
+from snippets.ring_attention import ring_attention
+from snippets.rope import RotaryPositions
+from snippets.scaled_dot_product_attention import scaled_dot_product_attention
+from snippets.self_attention import SelfAttention
+from snippets.speculative_sampling import speculative_sampling
+from tests.snippets.problems import SNIPPETS
+
+TRIED = ("float64", "float32", "bfloat16", "autocast")
+T, VOCABULARY = 300, 13  # more tokens than bfloat16 can count
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call.
+
+    Attributes:
+        call: (module, *inputs) → the result, or several; a module of None is a function.
+        inputs: makes the inputs, in float64.
+        module: makes the module, or None.
+        casts: whether autocast makes it compute in bfloat16; float32 stays float32 otherwise.
+        returns: the dtype of the result, given that in which it computes.
+        roundings: how many roundings of the size of the result may add up, forward.
+        backward: whether it has a backward pass.
+    """
+
+    call: Callable
+    inputs: Callable
+    module: Callable = lambda: None
+    casts: bool = True
+    returns: Callable = lambda dtype: dtype
+    roundings: int = 8
+    backward: bool = True
+
+    def computes_in(self, tried):
+        """The dtype in which the result is computed."""
+        if tried == "autocast":
+            return torch.bfloat16 if self.casts else torch.float32
+        return getattr(torch, tried)
+
+    def may_lose(self, dtype):
+        """The share of the result that may be lost where it is computed in this dtype."""
+        if not self.roundings:
+            return 0.0
+        lost = self.roundings * torch.finfo(dtype).eps + T * torch.finfo(wide(dtype)).eps
+        return lost / 2
+
+
+def wide(dtype):
+    """The dtype in which sums are kept."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def some(*shape, seed=1):
+    """Numbers of bfloat16, as float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).bfloat16().double()
+
+
+def heads(query=4, key=4, width=8, tokens=T):
+    """Query, key and value of so many heads."""
+    return tuple(some(2, n, tokens, width, seed=n + i) for i, n in enumerate((query, key, key)))
+
+
+def texts():
+    """Vectors of two texts."""
+    return (some(2, T, 16),)
+
+
+def tokens():
+    """Two texts as numbers."""
+    return (torch.randint(VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(1)),)
+
+
+class Alone:
+    """The one device of a ring."""
+
+    rank, size = 0, 1
+
+    def pass_on(self, *tensors):
+        return lambda: list(tensors)
+
+
+def in_pieces(layer, x):
+    """A text read from a cache, in three pieces."""
+    cache = KVCache(T)
+    return torch.cat([layer(part, cache=cache) for part in x.split([T - 20, 1, 19], dim=1)], dim=1)
+
+
+def merged(_, query, key, value):
+    """Attention to one key after the other, merged: T sums in a row."""
+    total = attend_part(query, key[..., :1, :], value[..., :1, :])
+    for i in range(1, T):
+        total = merge(total, attend_part(query, *(x[..., i : i + 1, :] for x in (key, value))))
+    return total.context(), total.logsumexp()
+
+
+def delta(_, query, key, value, beta):
+    """The delta rule, whose keys want length 1."""
+    return delta_rule(query, F.normalize(key, dim=-1), value, beta.sigmoid()[..., 0])
+
+
+ROTATED = {"rotate": RotaryPositions(8)}
+LATENT = {"latent_dim": 8, "head_dim": 8, "rope_dim": 8, "rotate": RotaryPositions(8)}
+SAME = {"casts": False}
+CASES = {
+    "causal_average": Case(lambda _, x: causal_average(x), texts, **SAME),
+    "scaled_dot_product_attention": Case(
+        lambda _, *x: scaled_dot_product_attention(*x, is_causal=True), heads
+    ),
+    "scaled_dot_product_attention, weights": Case(
+        lambda _, *x: scaled_dot_product_attention(*x, keep_window(9, T), need_weights=True), heads
+    ),
+    "self_attention": Case(lambda m, x: m(x), texts, lambda: SelfAttention(16, 8)),
+    "causal_self_attention": Case(lambda m, x: m(x), texts, lambda: CausalSelfAttention(16, 8)),
+    "cross_attention": Case(
+        lambda m, x: m(x, x.flip(1)), texts, lambda: CrossAttention(16, 16, 8, 4)
+    ),
+    "multi_head_attention": Case(
+        lambda m, x: m(x, is_causal=True), texts, lambda: MultiHeadAttention(16, 4, num_kv_heads=2)
+    ),
+    "multi_head_attention, weights": Case(
+        lambda m, x: m(x, attn_mask=keep_window(9, T), need_weights=True),
+        texts,
+        lambda: MultiHeadAttention(16, 2),
+    ),
+    "positions": Case(lambda m, x: m(x), texts, lambda: LearnedPositions(T, 16), **SAME),
+    "positions, not learned": Case(
+        lambda _, x: x + sinusoidal_positions(T, 16, first=10**6).to(x.dtype), texts, **SAME
+    ),
+    "attention_backward": Case(lambda _, *x: attention(*x, keep_window(9, T)), heads),
+    "rope": Case(
+        lambda m, x: m(x, torch.arange(10**6, 10**6 + T)),
+        lambda: (some(2, 4, T, 8),),
+        lambda: RotaryPositions(8),
+        **SAME,
+    ),
+    "attention_masks": Case(
+        lambda _, q, k, v: F.scaled_dot_product_attention(
+            q, k, v, keep_past(T) & keep_documents(torch.arange(T)[None] // 100)
+        ),
+        heads,
+    ),
+    "attention_masks, ALiBi": Case(
+        lambda _, q, k, v: scaled_dot_product_attention(
+            q, k, v, alibi_bias(4, T)[None].masked_fill(~keep_past(T), -torch.inf)
+        ),
+        heads,
+    ),
+    "kv_cache": Case(
+        lambda _, k, v: KVCache(T).update(k, v),
+        lambda: heads()[1:],
+        roundings=0,
+        backward=False,
+        **SAME,
+    ),
+    "grouped_query_attention": Case(
+        lambda m, x: m(x),
+        texts,
+        lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+    ),
+    "grouped_query_attention, cached": Case(
+        in_pieces,
+        texts,
+        lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+        backward=False,
+    ),
+    "latent_attention": Case(
+        lambda m, x: (m(x, absorb=False), m(x, absorb=True)),
+        texts,
+        lambda: LatentAttention(16, 4, **LATENT),
+    ),
+    "latent_attention, cached": Case(
+        in_pieces, texts, lambda: LatentAttention(16, 4, **LATENT), backward=False
+    ),
+    "online_softmax": Case(merged, lambda: heads(2, 2), returns=wide, roundings=32),
+    "flash_attention": Case(
+        lambda _, *x: flash_attention(*x, is_causal=True, block=64),
+        heads,
+    ),
+    "ring_attention": Case(lambda _, *x: ring_attention(*x, Alone()), lambda: heads(4, 2)),
+    "linear_attention": Case(lambda _, *x: linear_attention(*x)[0], heads, **SAME),
+    "linear_attention, the delta rule": Case(
+        lambda _, *x: delta(_, *x)[0], lambda: (*heads(), some(2, 4, T, 1)), **SAME
+    ),
+    "gpt": Case(lambda m, x: m(x), tokens, lambda: GPT(VOCABULARY, 40, 16, 2, 2)),
+    "llama": Case(lambda m, x: m(x), tokens, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)),
+}
+
+
+def as_tuple(result):
+    """One result or several, as several."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def results(case, tried):
+    """Return the results of a case, and its inputs and weights with their gradients, by name."""
+    dtype = {"autocast": torch.float32}.get(tried) or getattr(torch, tried)
+    torch.manual_seed(0)
+    module = case.module()
+    if module is not None:
+        module = module.bfloat16().to(dtype).eval()
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in case.inputs()]
+    leaves = {f"input {i}": x for i, x in enumerate(inputs) if x.is_floating_point()}
+    leaves |= {} if module is None else dict(module.named_parameters())
+    for leaf in leaves.values():
+        leaf.requires_grad_(case.backward)
+    with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
+        made = as_tuple(case.call(module, *inputs))
+    if not case.backward:
+        return made, {}
+    directions = [some(*one.shape, seed=i).to(one.dtype) for i, one in enumerate(made)]
+    found = torch.autograd.grad(made, list(leaves.values()), directions, allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return made, {name: (leaf, it) for (name, leaf), it in pairs if it is not None}
+
+
+def farthest(came, exact, *terms):
+    """The largest error, as a share of the largest number, or of 1 where all are smaller.
+
+    A sum that cancels gives `terms`, too, which are as large as what was added.
+    """
+    size = max(1.0, *(it.abs().max().item() for it in (exact, *terms)))
+    return (came.double() - exact.double()).abs().max().item() / size
+
+
+@pytest.mark.filterwarnings("error:Mismatch dtype between input and weight:UserWarning")
+@pytest.mark.parametrize("tried", TRIED)
+@pytest.mark.parametrize("name", CASES)
+def test_each_file_is_right_in_each_dtype(name, tried):
+    case = CASES[name]
+    narrow = case.computes_in(tried)
+    made, gradients = results(case, tried)
+    exact, exact_gradients = results(case, "float64")
+    may_lose = case.may_lose(narrow)
+    for came, wanted in zip(made, exact, strict=True):
+        assert came.dtype == case.returns(narrow)
+        assert came.isfinite().all()
+        assert farthest(came, wanted) <= may_lose
+    assert gradients.keys() == exact_gradients.keys()
+    for name, (leaf, came) in gradients.items():
+        assert came.dtype == leaf.dtype
+        assert came.isfinite().all()
+        _, wanted = exact_gradients[name]
+        # The gradient of a bias adds up what that of its weight does; that of a key's bias cancels.
+        _, terms = exact_gradients.get(name.replace("bias", "weight"), (leaf, wanted))
+        # Forward, and twice as many back, from a result that has its error already.
+        assert farthest(came, wanted, terms) <= 4 * may_lose
+
+
+def by_generate(model, texts, n, temperature):
+    """What generate.py writes after each text."""
+    return torch.stack(generate(model, [*texts], n, temperature))
+
+
+def by_gpt(model, texts, n, temperature):
+    """What the model writes itself."""
+    return model.generate(texts, n, temperature)
+
+
+def by_speculation(model, texts, n, temperature):
+    """What speculative sampling writes after each text, with the model as its own draft."""
+    written = [
+        speculative_sampling(model, model, text[None], n, temperature=temperature).tokens
+        for text in texts
+    ]
+    return torch.cat(written)
+
+
+class Equal(torch.nn.Module):
+    """A model to which all of 1,000 tokens are equally likely."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, tokens, **how):
+        return torch.zeros(*tokens.shape, 1000, dtype=self.dtype)[:, -5:]
+
+
+def equal_gpt(dtype):
+    """A GPT of which all weights are 0."""
+    model = GPT(1000, 16, 8, 1, 1).to(dtype).eval()
+    for weight in model.parameters():
+        weight.zero_()
+    return model
+
+
+# name → what writes, a model for it, a model to which all tokens are equally likely
+WRITERS = {
+    "generate": (by_generate, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2), Equal),
+    "gpt": (by_gpt, lambda: GPT(VOCABULARY, 16, 16, 2, 2), equal_gpt),
+    "speculative_sampling": (
+        by_speculation,
+        lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2),
+        Equal,
+    ),
+}
+
+
+@pytest.mark.parametrize("tried", TRIED)
+@pytest.mark.parametrize("name", WRITERS)
+@torch.no_grad()
+def test_what_is_written_is_likeliest_but_for_rounding(name, tried):
+    write, make, _ = WRITERS[name]
+    torch.manual_seed(0)
+    narrow = torch.bfloat16 if tried == "autocast" else getattr(torch, tried)
+    model = make().bfloat16().to(torch.float32 if tried == "autocast" else narrow).eval()
+    with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
+        written = write(model, torch.tensor([[1, 2, 3], [3, 2, 1]]), 12, 0)
+    logits = model.double()(written)[:, 2:-1]  # those of what was written
+    chosen = logits.gather(-1, written[:, 3:, None]).squeeze(-1)
+    margin = 2 * 8 * torch.finfo(narrow).eps / 2 * max(1.0, logits.abs().max().item())
+    assert (logits.amax(dim=-1) - chosen <= margin).all()
+
+
+@pytest.mark.parametrize("tried", TRIED)
+@pytest.mark.parametrize("name", WRITERS)
+@torch.no_grad()
+def test_of_equal_tokens_each_can_be_drawn(name, tried):
+    """4,000 draws leave out 18 of 1,000; shares that are summed in bfloat16 leave out half."""
+    write, _, make = WRITERS[name]
+    torch.manual_seed(0)
+    narrow = torch.bfloat16 if tried == "autocast" else getattr(torch, tried)
+    texts = 10 if name == "speculative_sampling" else 500
+    with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
+        written = write(make(narrow), torch.zeros(texts, 3, dtype=torch.int64), 4000 // texts, 1.0)
+    assert len(written[:, 3:].unique()) > 950
+
+
+def test_every_file_is_tried():
+    tried = {name.partition(",")[0] for name in CASES} | WRITERS.keys()
+    assert tried == {path.stem for path in SNIPPETS.glob("*.py")}
