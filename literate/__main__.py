@@ -16,6 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     exports = commands.add_parser("export", help="write pages as notebooks and scripts")
     exports.add_argument("-o", "--out", type=Path, default=Path("."), help="folder to write into")
     exports.add_argument("--site-url", default="", help="address that relative links lead to")
+    exports.add_argument(
+        "--force", action="store_true", help="overwrite other files of these names"
+    )
     for command in commands.choices.values():
         command.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all")
     commands.add_parser("prepare", help="write the book into .book/, for a builder without hooks")
@@ -25,10 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command in ("prepare", "pack"):
         return _book(options)
     failed = 0
+    written: set[Path] = set()
     for path in options.pages or pages(Path.cwd()):
         try:
             page = read(path)
-            (_update if options.command == "update" else _export)(page, options)
+            if options.command == "update":
+                _update(page)
+            else:
+                _export(page, options, written)
         except (PageError, OSError) as error:
             print(error, file=sys.stderr)
             failed = 1
@@ -55,20 +62,36 @@ def _book(options: argparse.Namespace) -> int:
     return 0
 
 
-def _update(page: Page, _options: argparse.Namespace) -> None:
+def _update(page: Page) -> None:
     count = update.update(page)
     what = f"{count} output{'s' * (count > 1)} updated" if count else "agrees"
     print(f"{page.name}: {what}")
 
 
-def _export(page: Page, options: argparse.Namespace) -> None:
-    stem = options.out / page.path.stem
-    if not options.pages and page.path.is_relative_to(page.root / "docs"):  # the whole book
-        stem = options.out / page.path.relative_to(page.root / "docs").with_suffix("")
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    for ending, text in export.runnable(page, options.site_url).items():
-        target = stem.with_name(stem.name + ending)
-        target.write_text(text, encoding="utf-8")
+def _export(page: Page, options: argparse.Namespace, written: set[Path]) -> None:
+    """Write the files of a page; add their paths to those that this command has `written`.
+
+    Raises FileExistsError, and writes nothing, where something else stands at one of them.
+    """
+    name = Path(page.path.stem)
+    if not options.pages or sum(path.stem == page.path.stem for path in options.pages) > 1:
+        docs = page.root / "docs"  # whose folders tell pages of one name apart
+        base = docs if page.path.is_relative_to(docs) else page.root
+        name = page.path.relative_to(base).with_suffix("")
+    found = export.runnable(page, options.site_url).items()
+    files = {options.out / f"{name}{ending}": text.encode() for ending, text in found}
+    for target, text in files.items():
+        if target.exists() and target.read_bytes() != text:
+            if target in written:
+                what = "this command has just made it of another page; export them one by one"
+            else:
+                what = "it stands there already, with other text; --force overwrites it"
+            if target in written or not options.force:
+                raise FileExistsError(f"{page.name}: left {name_of(target)} as it was: {what}")
+    for target, text in files.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text)
+        written.add(target)
         print(f"{page.name} → {name_of(target)}")
 
 

@@ -6,6 +6,8 @@ each connection that it is handed. As `spawn`, where forking is missing or unsaf
 Messages are JSON, so that whoever reads them executes nothing of a page.
 """
 
+import __future__
+
 import ast
 import atexit
 import builtins
@@ -31,7 +33,7 @@ import weakref
 from json import dumps, loads
 from multiprocessing import connection as connections
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # The one place where determinism is set: here, in `determine`, and in the variables of ENVIRONMENT.
 SEED = 0
@@ -43,6 +45,8 @@ ENVIRONMENT = {"PYTHONHASHSEED": str(SEED), "OPENBLAS_NUM_THREADS": "1"}
 AROUND = "LITERATE_AROUND"
 
 MOST_PRINTED = 100_000  # bytes that a block may print
+
+FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -100,6 +104,7 @@ class Play:
     def __init__(self, path: str, source: str, folder: str):
         self.path, self.folder = path, Path(folder)
         self.error: BaseException | None = None
+        self.future = 0  # what `from __future__` has turned on, for all blocks that follow
         self.module = types.ModuleType("__main__")
         self.module.__file__ = self.script = str(self.folder / "page.py")
         lines = [line + "\n" for line in source.split("\n")]
@@ -138,14 +143,17 @@ class Play:
         Returns what it shows in a notebook and nowhere else, if anything, and the line where.
         """
         text, names, shows = "\n" * (start - 1) + code, self.module.__dict__, None
-        program: Any = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, optimize=0)
+        flags = ast.PyCF_ONLY_AST | self.future
+        program: Any = compile(text, self.path, "exec", flags, optimize=0)
         end: Any = program.body[-1] if program.body else ast.Pass(lineno=start)
         # What an expression names is named to be used later; any other may be there to be seen.
         last = isinstance(end, ast.Expr) and not isinstance(end.value, ast.NamedExpr)
         if last:
             program.body.pop()
         with self.around:
-            exec(compile(program, self.path, "exec", optimize=0), names)
+            begun = compile(program, self.path, "exec", self.future, optimize=0)
+            self.future |= begun.co_flags & FUTURES
+            exec(begun, names)
             if last:
                 last_program = compile(ast.Expression(end.value), self.path, "eval", optimize=0)
                 if _is_for_show(end.value, eval(last_program, names)):
@@ -160,6 +168,18 @@ class Play:
         """End as the interpreter does: wait for threads, then call what `atexit` was given."""
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
+
+    def leave(self, code: object) -> NoReturn:
+        """End a process that the page forked, with the status that `sys.exit(code)` stands for.
+
+        It ends as the page itself does, without the destructors of native code: those of torch's
+        threads, which a fork does not take along, would crash here.
+        """
+        self.end()
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+        os._exit((code or 0) & 0xFF)
 
     def report(self, code: str, start: int) -> dict[str, Any]:
         """Execute `code` and say what came of it.
@@ -259,16 +279,18 @@ def _children() -> list[int]:
 
 def play(connection: connections.Connection) -> None:
     """Run the blocks that come over `connection`, and report on each; never returns."""
-    own, told = os.getpid(), loads(connection.recv_bytes())
+    own = os.getpid()
+    _say(connection, pid=own)  # first of all: so a page that does not start can be ended
+    told = loads(connection.recv_bytes())
     environ = told.pop("environ")
     page = Play(**told)
     page.take_over(environ)
-    _say(connection, pid=own)
+    _say(connection)
     while block := loads(connection.recv_bytes()):
         said = page.report(block["code"], block["start"])
         if os.getpid() != own:  # the block forked, and this is the other one
             if isinstance(page.error, SystemExit):
-                raise page.error
+                page.leave(page.error.code)
             (page.folder / f"strayed.{block['line']}").touch()
             os._exit(1)
         _say(connection, **said)

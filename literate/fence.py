@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def check_options(language: str, options: dict[str, str]) -> None:
         if key not in known:
             where = f"a `{language}` fence (options of the check live on `output`)"
             wanted = f"one of {', '.join(known)}" if known else "none"
+            if meant := get_close_matches(key, known, 1):
+                wanted += f". Did you mean `{meant[0]}`?"
             raise ValueError(f"unknown option `{key}` on {where}; wanted {wanted}")
         if key in FLAGS and value:
             raise ValueError(f'option `{key}` takes no value; found `{key}="{value}"`')

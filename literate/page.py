@@ -10,21 +10,26 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import yaml
 
-from literate import markup, matrices
+from literate import bound, drawing, explorable, markup, matrices
 from literate.fence import RUNS, Fence
 from literate.markup import Misread
 
+# How the names of files end that Python imports; what front matter sets, and what it may hide.
+IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
+METADATA_WORDS, HIDDEN = ("title", "description"), ("navigation", "toc")
 # What MkDocs takes for a page; the book wants the last.
 SUFFIXES = (".markdown", ".mdown", ".mkdn", ".mkd", ".md")
+LABELS = "labels"  # stands as the language of a fence that is the opening line of a heatmap
+LABS = ("labs",)  # the folder of docs/ in which tests read notebooks
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
-UNSHOWN = re.compile("[\x00\x02\x03]")  # what a browser, or Python-Markdown, drops
 
 
 class PageError(Exception):
@@ -44,17 +49,19 @@ class Block:
     """A piece of code that runs, and the output it must print, if any.
 
     `start` is the line of `Page.source` on which the code begins; it equals the page's own line
-    except for an include, whose text stands after the end of the page.
+    except for an include, whose text stands after the end of the page. What shows values of the page,
+    such as a figure, is its own output: its code prints them as JSON, and `fill` writes them into it.
     """
 
     fence: Fence
     code: str
     output: Fence | None = None
     start: int = 0
+    fill: Callable[[str, list], str] | None = None
 
     @property
     def line(self) -> int:
-        return self.fence.line
+        return self.fence.line + self.is_labels
 
     @property
     def solution(self) -> bool:
@@ -69,9 +76,19 @@ class Block:
         return self.output.options.get("raises") if self.output else None
 
     @property
-    def is_figure(self) -> bool:
-        """Say whether this prints the body of an `attention` fence, which is its own output."""
-        return self.output is self.fence
+    def is_output(self) -> bool:
+        """Say whether this counts among the outputs that the page shows and a check compares."""
+        return self.output is not None and not self.is_labels and not self.is_bound
+
+    @property
+    def is_labels(self) -> bool:
+        """Say whether this prints the opening line of a heatmap, whose labels the page computes."""
+        return self.fence.language == LABELS
+
+    @property
+    def is_bound(self) -> bool:
+        """Say whether this is a line of text whose numbers are bound to expressions."""
+        return self.fence.language == bound.KIND
 
 
 @dataclass
@@ -79,12 +96,14 @@ class Page:
     """A Markdown page, read. `fences` holds every fence, `blocks` those that run.
 
     `source` is the page as one Python file: code on its own lines, blanks for prose, and the
-    text of includes after the end of the page.
+    text of includes after the end of the page. `shown` is the text with its drawings in it, on the lines
+    that show them.
     """
 
     path: Path
     root: Path
     text: str
+    shown: str
     fences: list[Fence]
     blocks: list[Block]
 
@@ -106,13 +125,21 @@ class Page:
 
     @cached_property
     def steps(self) -> list[Block]:
-        """What a run goes through: the blocks, and each figure that they compute, as a block."""
-        figures = [fence for fence in self.fences if fence.language == "attention"]
+        """What a run goes through: the blocks, and what figures and bound numbers show, each as a block."""
+        blocks = []
         try:
-            programs = [(fence, matrices.program(fence)) for fence in figures]
+            for fence in self.fences:
+                if fence.language == "attention" and (code := matrices.program(fence)):
+                    blocks.append(Block(fence, code, fence, fence.line + 1, explorable.filled))
+                elif code := matrices.labels(fence.options, fence.line):
+                    opening = Fence(fence.line - 1, fence.line, "", "", LABELS, {})
+                    opening.text = self.lines[fence.line - 1] + "\n"
+                    opening.solution = fence.solution
+                    blocks.append(Block(opening, code, opening, fence.line, matrices.fill_labels))
+            for line in bound.lines(self.fences, without_front_matter(self.text)):
+                blocks.append(Block(line, bound.program(line), line, line.line, bound.fill))
         except Misread as error:
             raise self.error(error.line, str(error)) from None
-        blocks = [Block(fence, code, fence, fence.line + 1) for fence, code in programs if code]
         return sorted([*self.blocks, *blocks], key=lambda block: block.line)
 
     def origin(self, line: int) -> tuple[Path, int]:
@@ -146,14 +173,16 @@ def is_page(path: str | Path, root: str | Path) -> bool:
     """Say whether the file at `path` is a page of the book below `root`: the README, or in docs/.
 
     In docs/ it is what MkDocs publishes as one: any Markdown file, but for names that begin with a
-    dot and for docs/templates/. One that is not named .md is a page too, which `read` refuses.
+    dot and for docs/templates/. One that is not named .md is a page too, which `read` refuses, and so
+    is a notebook outside docs/labs/, the only folder in which tests read notebooks.
     """
     path, root = Path(path), Path(root)
     if not path.is_relative_to(root / "docs"):
         return path == root / "README.md"
     parts = path.relative_to(root / "docs").parts
     hidden = parts[0] == "templates" or any(part.startswith(".") for part in parts)
-    return path.name.endswith(SUFFIXES) and not hidden
+    notebook = path.suffix == ".ipynb" and parts[:-1] != LABS
+    return (path.name.endswith(SUFFIXES) or notebook) and not hidden
 
 
 def pages(root: str | Path) -> list[Path]:
@@ -166,8 +195,8 @@ def pages(root: str | Path) -> list[Path]:
 
 
 def files(root: str | Path) -> list[Path]:
-    """Return what every page of the book finds in the folder where it runs: the files in docs/files/."""
-    return sorted(Path(root).glob("docs/files/*"))
+    """Return what every page finds in torch's cache, as though it had been fetched: docs/files/."""
+    return sorted(path for path in Path(root).glob("docs/files/*") if path.is_file())
 
 
 def read(path: str | Path) -> Page:
@@ -177,14 +206,36 @@ def read(path: str | Path) -> Page:
     """
     path = Path(path).resolve()
     root = root_of(path)
+    _check_files(root)
     try:
+        if path.suffix == ".ipynb":
+            what = "a notebook stands in docs/labs/, where tests read it"
+            raise Misread(1, f"{what}; found {name_of(path, root)}")
         if path.suffix != ".md":
             raise Misread(1, f"the name of a page ends in .md; found {path.name}")
         text = _decode(path.read_bytes())
-        fences = markup.read(without_front_matter(text), root)
-        return Page(path, root, text, fences, _blocks(fences, text.split("\n")))
+        shown = drawing.inlined(text, path.parent)
+        fences = _fences(text, shown, root)
+        return Page(path, root, text, shown, fences, _blocks(fences, text.split("\n")))
     except Misread as error:
         raise PageError(path, error.line, str(error)) from None
+
+
+def _fences(text: str, shown: str, root: Path) -> list[Fence]:
+    """Return the fences of a page; what is wrong in a drawing of it names the drawing, too."""
+    try:
+        markup.check_shown(shown)
+        fences = markup.read(without_front_matter(shown), root)
+    except Misread as error:
+        if not (file := drawing.named(text, error.line)):
+            raise
+        raise Misread(error.line, f"{file}{error}") from None
+    written, drawn = text.split("\n"), shown.split("\n")
+    for fence in fences:
+        for line in range(fence.line, fence.end):
+            if written[line] != drawn[line]:
+                raise Misread(line + 1, "a drawing in a fence, which is not shown; move it out")
+    return fences
 
 
 def _decode(raw: bytes) -> str:
@@ -197,9 +248,7 @@ def _decode(raw: bytes) -> str:
         raise Misread(line, what) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
     text = re.sub(r"(?<=\n) +\n", "\n", text)
-    if control := UNSHOWN.search(text):
-        what = f"the control character U+{ord(control[0]):04X}, which the site would not show"
-        raise Misread(text.count("\n", 0, control.start()) + 1, what)
+    markup.check_shown(text)
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -228,7 +277,43 @@ def without_front_matter(text: str) -> str:
     for number, line in enumerate(front["data"].split("\n"), 2):
         if markup.OPENING.match(line):
             raise Misread(number, "code in front matter; show it and run it, or delete it")
+    _check_metadata(yaml.compose(front["data"], yaml.SafeLoader))
     return "\n" * front[0].count("\n") + text[front.end() :]
+
+
+def _check_metadata(data: yaml.MappingNode) -> None:
+    """Raise Misread unless front matter sets what an author may set, to what is plain text.
+
+    Templates draw metadata as it is, and the mark of a page and its downloads are metadata too.
+    """
+    for key, value in data.value:
+        name, line = str(key.value), key.start_mark.line + 2
+        if name == "hide":
+            items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            if not isinstance(value, yaml.SequenceNode) or any(
+                i.value not in HIDDEN for i in items
+            ):
+                raise Misread(line, f"`hide` wants a list of {' and '.join(HIDDEN)}")
+        elif name not in METADATA_WORDS:
+            allowed = ", ".join(METADATA_WORDS)
+            raise Misread(line, f"front matter sets {allowed} and hide; found `{name}`")
+        elif value.tag != "tag:yaml.org,2002:str" or not _is_plain(value.value):
+            raise Misread(line, f'`{name}` wants plain text, in which no <, > or " stands')
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether `text` is drawn as it is written, in a title and in an attribute."""
+    return " ".join(text.split()).isprintable() and not set('<>"') & set(text)
+
+
+def _check_files(root: Path) -> None:
+    """Raise PageError where docs/files/ holds what is no data, and what no page shows would run."""
+    for path in sorted(root.glob("docs/files/*")):
+        if not path.is_file():
+            raise PageError(path, 0, "docs/files/ holds files alone, and this is none")
+        if path.name.lower().endswith(IMPORTABLE):
+            what = "pages could import this file, and would not show it; keep code in snippets/"
+            raise PageError(path, 0, what)
 
 
 def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
@@ -244,6 +329,8 @@ def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
             blocks[-1].output = fence
             _check_raises(blocks[-1])
         previous = fence
+    for block in blocks:
+        _check_future(block, first=block is blocks[0])
     return blocks
 
 
@@ -269,3 +356,17 @@ def _check_raises(block: Block) -> None:
     except SyntaxError as error:
         what = f"this block is no program, and cannot raise {block.raises}: {error.msg}"
         raise Misread(block.line, what) from None
+
+
+def _check_future(block: Block, first: bool) -> None:
+    """Raise Misread where `block` changes the language after the page has begun in another."""
+    try:
+        late = "__future__" in block.code and (block.raises or not first)
+        program = ast.parse(block.code if late else "")
+    except SyntaxError:  # running it says so
+        return
+    for node in program.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            what = "`from __future__` holds for the whole page, which is one module; wanted it in"
+            line = block.line + (0 if block.included else node.lineno)
+            raise Misread(line, f"{what} the first block, which raises nothing")

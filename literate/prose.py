@@ -1,103 +1,321 @@
 """Hold the numbers of prose against what the page prints and computes with.
 
-A number of three significant digits or more, in text, a caption or a formula, must stand in an
-output, the code or the options of its page, or of a page that its sentence links, rounded to the
-digits it shows; a share may be said in percent. What a sentence reckons out, `64 · 32 · 32 = 65,536`,
-holds by itself. Sections named Sources, years, versions, section and issue numbers are no results.
-The rare number that comes from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`.
+A number of two digits or more, wherever the text shows or speaks one, must stand in an output or in
+the code of its page, rounded to the digits it shows; a percent sign means a hundredth. Comments,
+docstrings, titles and labels hold nothing. It is looked up from the paragraph outwards, and belongs
+to the nearest block or output that holds it. Numbers that one block or output holds come in its
+order. One of two digits, which chance would find on any page, must be held nearby. A sentence may
+link what stands elsewhere: a section, another page, or a cell, which is then compared by itself.
+
+What a sentence reckons out, `64 · 32 · 32 = 65,536`, holds by itself, and must be right. Sections
+named Sources, years, versions, section and issue numbers are no results. The rare number that comes
+from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`. One that is bound,
+`<data value="weights[1, 2]">0.47</data>`, is compared by `literate.bound`.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from literate.fence import OUTPUTS, without
-from literate.numerals import Numbers, numerals, results
+from markdown.extensions.toc import slugify
+
+from literate.fence import RUNS, without
+from literate.matrices import computed_cells
+from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
 
-DIGITS = 3  # significant digits from which on a number is held
+DIGITS = 2  # written digits from which on a number is held
+FEW = 2  # significant digits that chance finds on any page, so that they are held nearby alone:
+BEFORE, AFTER = 6, 3  # by one of so many blocks and outputs
 LARGEST = (65504.0, 2.0**128 * (1 - 2.0**-24))  # of float16 and of float32
-# What no page need print: e, π, the largest numbers, and the scores from which on exp passes them.
-CONSTANTS = (math.e, math.pi, *LARGEST, *map(math.log, LARGEST))
 
 YEAR = r"(?:19\d\d|20[0-3]\d)"
 MONTHS = (  # in the language of the book, whatever that of the machine
     "January|February|March|April|May|June|July|August|September|October|November|December"
 )
-LIST = r"\d[\d.]*(?:(?:,| and|, and)\s\d[\d.]*)*"
-HIDDEN = (  # from whom prose is told: markup, addresses, code, and numbers that are names
+LIST = r"\d[\d.]*(?:(?:,|,? and|,? or)\s\d[\d.]*)*"
+UNTOLD = (  # whose attributes no reader is told
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
+    r'<data value="[^"]+">[^<]*</data>',
     r"<!--(?s:.*?)(?:-->|\Z)",
+)
+HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are names
+    *UNTOLD,
     r"<[a-zA-Z/][^<>]*>",
-    r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"]*\")?\)",
-    r"^ *\[[^\]\n]+\]: .*$",
+    r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*",
+    r"^ *\[[^\]\n^][^\]\n]*\]: +\S+",
+    r"\[\^[^\]\n]+\]:?",
     r"https?://\S+",
-    r"(?<![\^_])\{:? ?(?:[.#]|[a-z]+=)[^{}\n]*\}",
+    r"(?<![\^_])\{:? ?(?:[.#]|[a-z-]+=)[^{}\n]*\}",
     r"(?<!`)(?P<marks>`++)(?:[^`\n]|\n(?!\s*\n))+(?P=marks)",
     rf"\b(?:[Ss]ections?|[Cc]hapters?|[Ee]xercises?|[Aa]ppendix|[Vv]ersions?)\s{LIST}",
-    rf"\b(?:Python|PyTorch|torch|Debian|IEEE)\s{LIST}",
+    rf"\b(?:Llama|Python|PyTorch|torch|Debian|IEEE|CC BY|Attribution|since)\s{LIST}",
+    rf"\b{YEAR}s?-\d\d-\d\d\b|\b{YEAR}s\b",
     rf"\((?:[^()\d]*,\s)?{YEAR}(?=[),])",
+    rf"\b\d\d? (?:{MONTHS})\b(?: {YEAR})?",
     rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d)",
 )
 MARKUP = re.compile("|".join(HIDDEN), re.MULTILINE)
-SPAN = re.compile(r"`+[-−]?[\d.,_]*\d(?:[eE][-+]?\d+)?`+")  # of code, and a number no less
-HEADING = re.compile(r"(#+) +(?P<apart>(?:\d+\. +)?(?:Sources|Dates|Versions)\b)?")
-CAPTION = re.compile(r"^caption:.*$", re.MULTILINE)
+SILENT = re.compile("|".join(UNTOLD))
+SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of code, numbers alone
+SPOKEN = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
+HEADING = re.compile(r"(?P<level>#+) +(?:\d+\. +)?(?P<name>.*?)(?: +\{.*\})? *$")
+APART = ("Sources", "Dates", "Versions")
+CAPTION = re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE)
+TOLD = ("title", "caption", "varies")  # options of a fence that a reader sees as text
 LINK = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))(?:#[^()\s]*)?\)")
-ENDS = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n\s*\||(?<=[.?!])\s+(?=[A-Z*`(\[\"$])")
+PLACE = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))?(?:#(?P<anchor>[^()\s]*))?(?=[)\s])")
+CELL = re.compile(r"\[(?P<text>[^\[\]]*)\]\(#(?P<name>[a-z][a-z_]*)(?P<index>(?:-\d+){2,})\)")
+SAID = "</desc>"  # ends what a drawing is said to show, and its own words begin
+PARAGRAPHS = re.compile(r"\f|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n\s*\|")
+SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`(\[\"$])")
+PICTURE = re.compile(r"<(?:svg|text|figcaption)\b")
+
+
+class Source(NamedTuple):
+    """What may hold numbers: a block or an output, by the line where it begins."""
+
+    line: int
+    numbers: Numbers
+    ordered: bool = True  # a lab is not: it shows tables as text and as HTML
+
+
+# What no page need print: e, π, the largest numbers, and the scores from which on exp passes them.
+CONSTANTS = Source(
+    0, Numbers(more=(math.e, math.pi, *LARGEST, *map(math.log, LARGEST))), ordered=False
+)
+
+
+class Text(NamedTuple):
+    """A page or a lab: its prose, what may hold the numbers in it, and its figures with names."""
+
+    lines: str
+    sources: list[Source]
+    figures: dict[str, str]
+    folder: Path
+    is_lab: bool = False
 
 
 def stale(page: Page) -> list[str]:
     """Return a line for each number in the prose of `page` that nothing holds, at `page.md:line`."""
-    found = _complaints(_prose(page), _of_page(page), page.path.parent)
-    return [f"{page.name}:{line}: {what}" for line, what in found]
+    return [f"{page.name}:{line}: {what}" for line, what in _complaints(text_of(page))]
 
 
 def stale_in_notebook(path: Path) -> list[str]:
     """Return the same for the Markdown cells of a lab, held by its code and its stored outputs."""
-    known = _of_notebook(path)
-    return [
-        f"{name_of(path)}: cell {number}, line {line}: {what}"
+    places = [
+        f"cell {number}, line {line}"
         for number, cell in enumerate(_cells(path), 1)
-        if cell["cell_type"] == "markdown"
-        for line, what in _complaints("".join(cell["source"]), known, path.parent)
+        for line in range(1, _text(cell).count("\n") + 3)
     ]
+    found = _complaints(_of_notebook(path))
+    return [f"{name_of(path)}: {places[line - 1]}: {what}" for line, what in found]
 
 
 def quotes(page: Page) -> bool:
     """Say whether there is a number to hold in the prose of `page`."""
-    return any(one.significant >= DIGITS for one in numerals(_mask(_prose(page))))
+    return any(one.digits >= DIGITS for one in numerals(_mask(_prose(page))))
 
 
-def _complaints(text: str, known: Numbers, folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, complaint) for each number of `text` that is neither known nor reckoned out."""
-    prose = _mask(text)
-    ends = [match.start() for match in ENDS.finditer(prose)]
-    line = 1
-    for start, end in zip([0, *ends], [*ends, len(prose)], strict=True):
-        sentence = prose[start:end]
-        quoted = [one for one in numerals(sentence) if one.significant >= DIGITS]
-        reckoned = Numbers(more=(*CONSTANTS, *results(sentence))) if quoted else known
-        for one in quoted:
-            links = (folder / link["file"] for link in LINK.finditer(text, start, end))
-            sources = chain((known, reckoned), map(_linked, links))
-            if not any(source.hold(one) for source in sources):
-                what = f"{one.text} stands in no output or code of this page, nor of one that its"
-                near = f"sentence links; nearest: {known.near(one.value)}"
-                yield line + sentence.count("\n", 0, one.start), f"{what} {near}"
-        line += sentence.count("\n")
+class Paragraph(NamedTuple):
+    """A paragraph, an item of a list or a row of a table: where it begins, and its text.
+
+    `lines` has the links and `prose`, as long, blanks for all that is no prose.
+    """
+
+    text: Text
+    line: int
+    lines: str
+    prose: str
+
+    @property
+    def quoted(self) -> list[Numeral]:
+        """The numbers that something must hold."""
+        return [one for one in numerals(self.prose) if one.digits >= DIGITS]
+
+    def replaced(self, start: int, end: int, new: str) -> "Paragraph":
+        """Return this paragraph with `new` for what stands from `start` to `end`."""
+        lines, prose = (t[:start] + new + t[end:] for t in (self.lines, self.prose))
+        return self._replace(lines=lines, prose=prose)
+
+    def complaints(self) -> Iterator[tuple[int, str]]:
+        """Yield (line, complaint) for each number that nothing holds, and each wrong equation."""
+        sources = _outwards(self.text.sources, self.line)
+        # What a picture or a lab shows is told before it is computed.
+        everywhere = self.text.is_lab or PICTURE.search(self.lines) is not None
+        reached: dict[int, int] = {}  # of each source, by its line, the place of the last quoted
+        said: set[float] = set()
+        for start, end in _parts(SENTENCES, self.prose):
+            sentence = Paragraph(
+                self.text,
+                self.line + self.prose.count("\n", 0, start),
+                self.lines[start:end],
+                self.prose[start:end],
+            )
+            if sentence.quoted:
+                yield from sentence._unheld(sources, everywhere, reached, said)
+                for what in wrong_sums(sentence.prose):
+                    yield sentence.line, f"the text says {what}"
+
+    def _unheld(
+        self,
+        sources: list[tuple[float, Source]],
+        everywhere: bool,
+        reached: dict[int, int],
+        said: set[float],
+    ) -> Iterator[tuple[int, str]]:
+        """Yield (line, complaint) for each number of this sentence that `sources` do not hold."""
+        reckoned = Source(0, Numbers(more=results(self.prose)), ordered=False)
+        cells = list(CELL.finditer(self.lines))
+        linked = _Linked(self)
+        for one in self.quoted:
+            line = self.line + self.prose.count("\n", 0, one.start)
+            cell = next((c for c in cells if c.start() <= one.start < c.end()), None)
+            within = math.inf if everywhere or one.significant > FEW else BEFORE
+            known = [reckoned, CONSTANTS] if one.significant > FEW else [reckoned]
+            near = (source for distance, source in sources if distance < within)
+            source = next((s for s in chain(known, near, linked) if s.numbers.hold(one)), None)
+            if cell:
+                if wrong := _wrong_cell(self.text, cell, one):
+                    yield line, wrong
+            elif source is None or one.padded:
+                yield line, self._nothing_holds(one)
+            elif source.ordered and one.value not in said:  # one that is said again may be anywhere
+                said.add(one.value)
+                places = source.numbers.hold(one)
+                at = next((at for at in places if at >= reached.get(source.line, 0)), None)
+                if at is None:
+                    where = f"the block or output on line {source.line}"
+                    what = f"{one.text} comes too late: {where} has it before what was quoted last"
+                    yield line, f"{what}; keep its order, link the cell or bind the number"
+                else:
+                    reached[source.line] = at
+
+    def _nothing_holds(self, one: Numeral) -> str:
+        known = Numbers(more=[v for s in self.text.sources for v, _ in s.numbers.pairs])
+        nearby = "" if one.padded or not known.hold(one) else " nearby"
+        what = f"{one.text} stands in no output or code{nearby}, nor where its sentence links"
+        return f"{what}; nearest: {known.near(one.value)}"
+
+
+class _Linked:
+    """The sources where a paragraph links; they are read where all others hold a number not."""
+
+    def __init__(self, paragraph: Paragraph):
+        self.paragraph = paragraph
+
+    def __iter__(self) -> Iterator[Source]:
+        yield from self.found
+
+    @cached_property
+    def found(self) -> list[Source]:
+        text, found = self.paragraph.text, []
+        for link in PLACE.finditer(self.paragraph.lines):
+            other = text
+            if link["file"]:
+                path = (text.folder / link["file"]).resolve()
+                if not path.is_file():  # the build says so
+                    continue
+                other = _read(path, path.stat().st_mtime_ns)
+            first, last = _section(other, link["anchor"] or "")
+            # Their lines are not those of this page.
+            found += [s._replace(line=-s.line) for s in other.sources if first <= s.line <= last]
+        return found
+
+
+def paragraphs(text: Text) -> Iterator[Paragraph]:
+    """Yield the parts of a text whose numbers are held together."""
+    prose = _mask(text.lines)
+    for start, end in _parts(PARAGRAPHS, prose):
+        line = prose.count("\n", 0, start) + 1
+        yield Paragraph(text, line, text.lines[start:end], prose[start:end])
+
+
+def _complaints(text: Text) -> Iterator[tuple[int, str]]:
+    for paragraph in paragraphs(text):
+        if paragraph.quoted:
+            yield from paragraph.complaints()
+
+
+def _parts(ends: re.Pattern, text: str) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) of each part of `text` that `ends` divides."""
+    cuts = [match.start() for match in ends.finditer(text)]
+    return zip([0, *cuts], [*cuts, len(text)], strict=True)
+
+
+def _outwards(sources: list[Source], line: int) -> list[tuple[float, Source]]:
+    """Return the sources with their distances from `line`, nearest first; what follows is further."""
+    before = [source for source in reversed(sources) if source.line <= line]
+    after = [source for source in sources if source.line > line]
+    step = BEFORE / AFTER
+    found = [*enumerate(before), *((step * (k + 0.75), source) for k, source in enumerate(after))]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _wrong_cell(text: Text, cell: re.Match, one: Numeral) -> str:
+    index = tuple(int(number) for number in cell["index"][1:].split("-"))
+    value = _cell_values(text.figures.get(cell["name"], "")).get(index)
+    if value is not None and Numbers(more=[value]).hold(one):
+        return ""
+    shown = "is none" if value is None else f"shows {value:g}"
+    return f"{one.text} links cell {list(index)} of the figure {cell['name']}, which {shown}"
+
+
+def _cell_values(printed: str) -> dict[tuple[int, ...], float]:
+    """Return the numbers of a printed tensor by their indices."""
+    found: dict[tuple[int, ...], float] = {}
+    index: list[int] = []
+    for token in re.findall(r"[\[\]]|-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)", printed):
+        if token == "[":
+            index.append(0)
+        elif token == "]":
+            index[-1:] = []
+        elif index:
+            found.setdefault(tuple(index), float(token))
+        if index and token != "[":
+            index[-1] += 1
+    return found
+
+
+def _section(text: Text, anchor: str) -> tuple[int, int]:
+    """Return the first and last line of the section that `anchor` names, or in which it stands."""
+    lines = text.lines.split("\n")
+    heads = [
+        (
+            number,
+            len(head["level"]),
+            slugify(re.sub(r"\]\([^)]*\)|[*`\[\]]", "", head["name"]), "-"),
+        )
+        for number, line in enumerate(lines, 1)
+        if (head := HEADING.match(line))
+    ]
+    for number, level, slug in heads:
+        if slug and re.fullmatch(rf"{slug}(?:-(?:output|explorable|figure)(?:-\d+)?)?", anchor):
+            return number, next(
+                (n - 1 for n, k, _ in heads if n > number and k <= level), len(lines)
+            )
+    return 1, len(lines)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, _saved: int) -> Text:
+    return _of_notebook(path) if path.suffix == ".ipynb" else text_of(read(path))
 
 
 def _prose(page: Page) -> str:
-    """Return the text of `page` without its fences, but for their captions."""
-    lines = without(page.fences, page.text)
+    """Return the text of `page` without its fences, but for their captions and titles."""
+    lines = without(page.fences, page.shown)
     for fence in page.fences:
-        lines[fence.line - 1] = fence.options.get("caption", "")
+        lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
         if fence.language == "attention" and (caption := CAPTION.search(fence.text)):
-            lines[fence.line + fence.text.count("\n", 0, caption.start())] = caption[0]
+            first = fence.line + fence.text.count("\n", 0, caption.start())
+            told = caption[0].split("\n")
+            lines[first : first + len(told)] = told
     return "\n".join(lines)
 
 
@@ -106,41 +324,65 @@ def _mask(text: str) -> str:
     lines, apart = [], 0
     for line in text.split("\n"):
         heading = HEADING.match(line)
-        if heading and (not apart or len(heading[1]) <= apart):
-            apart = len(heading[1]) if heading["apart"] else 0
+        if heading and (not apart or len(heading["level"]) <= apart):
+            apart = len(heading["level"]) if heading["name"] in APART else 0
         lines.append(" " * len(line) if apart else line)
     return MARKUP.sub(_blank, "\n".join(lines))
 
 
 def _blank(match: re.Match) -> str:
-    return match[0] if SPAN.fullmatch(match[0]) else re.sub(r"[^\n]", " ", match[0])
+    """Return blanks for markup, but for what it has a reader see or hear."""
+    if SPAN.fullmatch(match[0]):
+        return match[0]
+    blank = re.sub(r"[^\n]", " ", match[0])
+    if match[0] == SAID:
+        return "\f" + blank[1:]
+    if match[0][0] in "<{" and not SILENT.fullmatch(match[0]):
+        for spoken in SPOKEN.finditer(match[0]):
+            blank = blank[: spoken.start(1)] + spoken[1] + blank[spoken.end(1) :]
+    return blank
 
 
-def _of_page(page: Page) -> Numbers:
-    texts = [block.code for block in page.blocks]
+def text_of(page: Page) -> Text:
+    """Return the prose of `page`, and what may hold the numbers in it."""
+    sources, figures = [], {}
     for fence in page.fences:
-        texts += [option for name, option in fence.options.items() if name != "caption"]
-        if fence.language in OUTPUTS:
-            texts.append(CAPTION.sub("", fence.text))
-    return Numbers(texts)
+        if fence.language in RUNS:
+            numbers = Numbers(more=constants(fence.text))
+        elif fence.language == "attention":
+            numbers = Numbers(cell.value for cell in computed_cells(fence.text))
+        elif fence.language == "output":
+            numbers = Numbers([fence.text])
+            figures[fence.options.get("name", "")] = fence.text
+        else:
+            continue
+        sources.append(Source(fence.line, numbers))
+    return Text(_prose(page), sources, figures, page.path.parent)
 
 
-def _of_notebook(path: Path) -> Numbers:
-    texts = []
+def _of_notebook(path: Path) -> Text:
+    """Return a lab as one text: each cell with a blank line after it, and blanks for code."""
+    lines: list[str] = []
+    sources: list[Source] = []
     for cell in _cells(path):
+        line, source = len(lines) + 1, _text(cell)
         if cell["cell_type"] == "code":
-            texts.append("".join(cell["source"]))
-            for output in cell["outputs"]:
-                printed = [output.get("text", ""), *output.get("data", {}).values()]
-                texts += [re.sub(r"<[^<>]*>", " ", "".join(part)) for part in printed]
-    return Numbers(texts)
+            printed = [
+                part
+                for output in cell["outputs"]
+                for part in (output.get("text", ""), *output.get("data", {}).values())
+            ]
+            texts = [re.sub(r"<[^<>]*>", " ", "".join(part)) for part in printed]
+            sources.append(Source(line, Numbers(more=constants(source)), ordered=False))
+            sources.append(Source(line, Numbers(texts), ordered=False))
+            source = re.sub(r"[^\n]", "", source)
+        lines += [*source.split("\n"), ""]
+    return Text("\n".join(lines), sources, {}, path.parent, is_lab=True)
+
+
+def _text(cell: dict) -> str:
+    return "".join(cell["source"])
 
 
 def _cells(path: Path) -> list[dict]:
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
-
-
-def _linked(path: Path) -> Numbers:
-    if not path.is_file():  # the build says so
-        return Numbers()
-    return _of_notebook(path) if path.suffix == ".ipynb" else _of_page(read(path))

@@ -51,13 +51,14 @@ class PageFile(pytest.File):
     def collect(self) -> "list[Held]":
         try:
             self.page = read(self.path)
+            self.digest = record.digest(self.page)
             fences.check(self.page)
             steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None
         self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
         self.run: runner.Run | None = None
-        self.compared: dict[str, int] = {}  # item that passed → outputs that it compared
+        self.compared: dict[str, int] = {}  # item that held → outputs that it compared
         items: list[Held] = [
             BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps
         ]
@@ -69,14 +70,16 @@ class PageFile(pytest.File):
         return items
 
     def setup(self) -> None:
-        self.run = runner.Run(self.page, here=self.here)
+        with record.at_stake(self.page):
+            self.run = runner.Run(self.page, here=self.here)
 
     def teardown(self) -> None:
-        if self.run:
-            self.run.close()
-        # What ran in this process may owe something to the page before it.
-        if self.compared.keys() == self.names and not self.here:
-            record.write(self.page, sum(self.compared.values()))
+        with record.at_stake(self.page):
+            if self.run:
+                self.run.close()
+            # What ran in this process may owe something to the page before it.
+            if self.compared.keys() == self.names and not self.here:
+                record.write(self.page, sum(self.compared.values()), self.digest)
 
 
 class Failed(Exception):
@@ -89,18 +92,20 @@ class Held(pytest.Item):
     parent: PageFile
     block: Block | None = None
 
-    def check(self) -> int:
-        """Return how many outputs were compared; raise Failed unless the page holds."""
+    def check(self) -> tuple[int, str]:
+        """Return how many outputs were compared, and why one that differs may do so here.
+
+        Raises Failed unless the page holds.
+        """
         raise NotImplementedError
 
     def runtest(self) -> None:
-        try:
-            self.parent.compared[self.name] = 0  # and it stays so, where it is skipped
-            self.parent.compared[self.name] = self.check()
-        except Failed:
-            del self.parent.compared[self.name]
-            record.remove(self.parent.page)
-            raise
+        self.parent.compared.pop(self.name, None)  # of a run before, where it is run again
+        with record.at_stake(self.parent.page):
+            outputs, differs = self.check()
+        self.parent.compared[self.name] = outputs
+        if differs:
+            pytest.skip(differs)
 
     def repr_failure(self, excinfo, style=None):
         if isinstance(excinfo.value, Failed):
@@ -120,30 +125,29 @@ class BlockItem(Held):
         super().__init__(**kwargs)
         self.block = block
 
-    def check(self) -> int:
+    def check(self) -> tuple[int, str]:
         assert self.parent.run, "setup began it"
-        if differs := _hold(self.parent.run, self.block):
-            pytest.skip(differs)
-        return int(self.block.output is not None)
+        differs = _hold(self.parent.run, self.block)
+        return int(self.block.is_output and not differs), differs
 
 
 class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
-    def check(self) -> int:
+    def check(self) -> tuple[int, str]:
         with closing(runner.Run(self.parent.page, False, self.parent.here)) as run:
             for block in run.blocks:
                 _hold(run, block)
-        return 0
+        return 0, ""
 
 
 class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
-    def check(self) -> int:
+    def check(self) -> tuple[int, str]:
         if found := prose.stale(self.parent.page):
             raise Failed("\n".join(found))
-        return 0
+        return 0, ""
 
 
 def _hold(run: runner.Run, block: Block) -> str:

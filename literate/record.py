@@ -1,50 +1,94 @@
 """What was checked, with which versions, and when: one record per page, in a folder that git ignores.
 
-A run in which every block of a page held writes the page's record; one in which a block did not
-deletes it. The site's mark says what a record says, and only of the very text that was checked.
+A run in which every block of a page held writes the page's record, as the last thing that it does.
+Whatever else happens in a run deletes the record: a block that does not hold, and an error of the
+checker too. The site's mark says what a record says, as long as nothing changed that the check rests
+on: the page and what it includes, the files that it finds, the checker, and the pinned torch.
 """
 
 import contextlib
 import hashlib
 import json
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 
 from literate import compare, prose
-from literate.page import Page
+from literate.page import Page, files
 from literate.run import Run, solutions_come_early
 
 FOLDER = ".checked"
 
 
+def _digest_of_code(folder: Path) -> str:
+    """Return a digest of the Python files below `folder`, the same whatever ends their lines."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found.update(f"{path.relative_to(folder).as_posix()}\0{text}\0".encode())
+    return found.hexdigest()
+
+
+CHECKER = _digest_of_code(Path(__file__).parent)  # as this process began with it
+
+
 @dataclass(frozen=True)
 class Record:
-    """One check of a page in which everything held; `digest` says of which text."""
+    """One check of a page in which everything held; `digest` says of which text and files."""
 
     digest: str
     outputs: int  # compared; an output that varies is none on platforms other than its own
     python: str
     torch: str
-    checker: str
+    checker: str  # a digest of its source
     platform: str
     date: str
 
 
 def digest(page: Page) -> str:
-    """Return a digest of the page's text and of the text of all that it includes."""
-    return hashlib.sha256(f"{page.text}\0{page.source}".encode()).hexdigest()
+    """Return a digest of what a page consists of.
+
+    That is its text with its drawings, all that it includes, and the files that it finds where it runs.
+    """
+    parts = [page.shown, page.source]
+    for path in files(page.root):
+        state = path.stat()
+        parts += [path.name, _digest_of(path, state.st_mtime_ns, state.st_ctime_ns, state.st_size)]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@lru_cache
+def _digest_of(path: Path, *_state: int) -> str:
+    """Return a digest of a file, which is read again when its times or its size are others."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def of(page: Page) -> Record | None:
-    """Return the record of `page` as it was read, or None where there is none."""
+    """Return the record of `page` as it is now, or None where there is none.
+
+    A record made with another torch than the book pins is none: nobody gets that torch with the book.
+    """
     try:
         found = json.loads(_path(page).read_text(encoding="utf-8"))
         record = Record(**{field.name: found[field.name] for field in fields(Record)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if record.digest == digest(page) else None
+    torch = compare.pinned_torch(page.root) or record.torch
+    now = digest(page), CHECKER, torch
+    return record if (record.digest, record.checker, record.torch) == now else None
+
+
+@contextlib.contextmanager
+def at_stake(page: Page) -> Iterator[None]:
+    """Forget that `page` was checked if anything is raised within, by the page or by the checker."""
+    try:
+        yield
+    except BaseException:
+        remove(page)
+        raise
 
 
 def check(page: Page) -> dict[int, str]:
@@ -53,6 +97,17 @@ def check(page: Page) -> dict[int, str]:
     Returns the report on each block, and on each number of the prose, that does not hold, by the
     line of the fence or of the number.
     """
+    with at_stake(page):
+        checked, (failures, outputs) = digest(page), _run(page)
+        if failures:
+            remove(page)
+        else:
+            write(page, outputs, checked)
+    return failures
+
+
+def _run(page: Page) -> tuple[dict[int, str], int]:
+    """Run `page` as `check` says; return its failures, and how many outputs were compared."""
     failures: dict[int, str] = {}
     excused: set[int] = set()
     for solutions in (True, False)[: 1 + solutions_come_early(page)]:
@@ -67,22 +122,26 @@ def check(page: Page) -> dict[int, str]:
     for report in prose.stale(page):
         line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
         failures[line] = "\n".join(filter(None, [failures.get(line), report]))
-    if failures:
-        remove(page)
-    else:
-        write(page, sum(step.output is not None for step in page.steps) - len(excused))
-    return failures
+    return failures, sum(step.is_output for step in page.steps) - len(excused)
 
 
-def write(page: Page, outputs: int) -> None:
+def write(page: Page, outputs: int, checked: str = "") -> None:
     """Record that every block of `page` held, and that `outputs` were compared.
 
-    A checkout that cannot be written to keeps no records.
+    `checked` is the digest of the page before it ran, which a file that changed meanwhile makes
+    another than that of the page now; without it the page is taken as it is. A checkout that cannot
+    be written to keeps no records.
     """
-    packages = compare.version_of("torch"), compare.version_of("literate")
-    versions = platform.python_version(), *packages
     here = f"{platform.system()} {platform.machine()}"
-    record = Record(digest(page), outputs, *versions, here, str(date.today()))
+    record = Record(
+        digest=checked or digest(page),
+        outputs=outputs,
+        python=platform.python_version(),
+        torch=compare.version_of("torch"),
+        checker=CHECKER,
+        platform=here,
+        date=str(date.today()),
+    )
     path = _path(page)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

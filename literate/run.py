@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from literate import child, matrices
+from literate import child
 from literate.page import Block, Page, files, name_of
 
 LIMIT = float(os.environ.get("LITERATE_LIMIT", "60"))  # seconds a block may take
@@ -40,6 +40,22 @@ PLACE = re.compile(r'^(?P<before>[ |]*File )"(?P<file>.*)", line (?P<line>\d+)',
 OURS = re.compile(
     rf'^[ |]*File "{re.escape(child.__file__)}".*\n(?:[ |]* {{4}}.*\n)*', re.MULTILINE
 )
+
+
+def fetched(root: Path, home: Path) -> dict[str, str]:
+    """Put the files of the book at `root` where torch keeps what it has fetched, below `home`.
+
+    Returns the variable of the environment that tells torch so; no page then asks the network.
+    """
+    folder = home / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    for file in files(root):
+        shutil.copy(file, folder)
+    return {"TORCH_HOME": str(home)}
+
+
+class NotStarted(Exception):
+    """No process could be had for a page; the message says what was tried."""
 
 
 @dataclass
@@ -74,6 +90,7 @@ class Run:
         self.failed: Block | None = None  # the first that ended as it did not announce
         self.here = here
         self.play: _Here | _Process | None = None
+        self.unstarted = ""  # why there is no process for the page
         self.folder = tempfile.TemporaryDirectory(prefix="literate-", ignore_cleanup_errors=True)
         self.printed = io.FileIO(Path(self.folder.name, "printed"), "w+")
         self.alive: dict[str, int] = {}  # thread or process → line of the block that started it
@@ -101,29 +118,39 @@ class Run:
         self.folder.cleanup()
 
     def _run(self, block: Block) -> None:
-        self.play = self.play or self._begin()
-        if self.play.over:
+        self._start()
+        if not self.play:
+            result = Result(raised="no start", last_line=self.unstarted, line=block.line)
+        elif self.play.over:
             result = Result(raised="an end before it", last_line="not run", line=block.line)
         else:
             told = {"code": block.code, "start": block.start, "line": block.line}
             result = self._result(block, self.play.ask(told, LIMIT))
         if block is self.blocks[-1] and result.raised in ("", block.raises):
             result = self._end(block) or result
-        if result.raised and result.raised != block.raises:
+        if self.play and result.raised and result.raised != block.raises:
             self.failed = self.failed or block
         self.results.append(result)
 
+    def _start(self) -> None:
+        """Start the page with its first block. What could not be started is not tried again."""
+        if not (self.play or self.unstarted):
+            try:
+                self.play = self._begin()
+            except (NotStarted, ImportError) as error:  # the latter where the page runs here
+                self.unstarted = f"the page was not run: {error}"
+
     def _begin(self) -> "_Here | _Process":
         folder = Path(self.folder.name).resolve()
-        (folder / "page").mkdir()
-        for file in files(self.page.root):
-            shutil.copy(file, folder / "page")
-        code = [b.code for b in self.blocks if not (b.raises or b.is_figure)]
+        (folder / "page").mkdir(exist_ok=True)
+        home = fetched(self.page.root, folder / "torch")
+        code = [b.code for b in self.blocks if not (b.raises or b.fill)]
         (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         told = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
         if self.here:
+            os.environ.update(home)
             return _Here(**told)
-        return _Process(**told, environ=os.environ | child.ENVIRONMENT)
+        return _Process(**told, environ=os.environ | child.ENVIRONMENT | home)
 
     def _result(self, block: Block, said: dict | None) -> Result:
         """Return what came of `block`, given what its process said; None when it said nothing."""
@@ -146,9 +173,9 @@ class Run:
             result.broken, at = said["unshown"]
             file, at = self.page.origin(at)
             result.line = at if file == self.page.path else line
-        elif block.is_figure and not said["raised"]:
+        elif block.fill and not said["raised"]:
             try:
-                result.printed = matrices.fill(block.fence.text, json.loads(result.printed))
+                result.printed = block.fill(block.fence.text, json.loads(result.printed))
             except ValueError as error:
                 result.raised, result.last_line = "ValueError", str(error)
         return result
@@ -182,7 +209,8 @@ class Run:
         """Return the Result of a `block` whose process was ended, or ended itself."""
         stack, path = Path(self.folder.name, "stack"), str(self.page.path)
         words = stack.read_text(errors="replace") if stack.exists() else ""
-        words = words.replace(path.encode("ascii", "backslashreplace").decode(), path)
+        for file in (path, child.__file__):  # which faulthandler writes in ASCII
+            words = words.replace(file.encode("ascii", "backslashreplace").decode(), file)
         text, lines = "", self.page.source.split("\n")
         for file, line, name in FRAME.findall(words):  # the innermost comes first
             code = f"    {lines[int(line) - 1].strip()}\n" if file == path else ""
@@ -239,20 +267,39 @@ class _Process:
     """A page in a process of its own, and our end of the line to it."""
 
     def __init__(self, **told):
-        self.over = False
+        nursery = _nursery() if FORKS else None
+        if not self._begin(nursery) and nursery and nursery.forked:
+            # It could import torch, so something ended it meanwhile, and another takes its place.
+            self._begin(_nursery())
+        self._send(told)
+        if not self.pid:
+            raise NotStarted("Python did not start, or could not import torch")
+        if self._receive(START) != {}:
+            self.close()
+            raise NotStarted("its process did not get as far as the first block")
+
+    def _begin(self, nursery: "_Nursery | None") -> bool:
+        """Begin the process, and learn its number; return False, and leave none, where there is none."""
+        self.over, self.pid = False, 0
         self.spawned: subprocess.Popen | None = None
         self.connection, theirs = Pipe()
         with theirs:
-            if FORKS:
-                _fork(theirs.fileno())
+            if nursery:
+                nursery.fork(theirs.fileno())
             else:
                 self.spawned = _python("spawn", theirs.fileno())
-        self._send(told)
-        said = self._receive(START) or {}
-        if "pid" not in said:
+        self.pid = (self._receive(START) or {}).get("pid", 0)
+        if nursery:
+            nursery.forked = nursery.forked or bool(self.pid)
+        if not self.pid:
+            self.over = True
             self.connection.close()
-            raise RuntimeError(f"{told['path']}: Python did not start, or could not import torch")
-        self.pid = said["pid"]
+            process = nursery.process if nursery else self.spawned
+            assert process, "one of the two was to begin it"
+            process.kill()
+            process.wait()
+            _nursery.cache_clear()
+        return bool(self.pid)
 
     def ask(self, request: dict | None, seconds: float) -> dict | None:
         """Send `request` and return the answer; None, and the end of the process, after `seconds`.
@@ -330,32 +377,39 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
         inherited = {"pass_fds": [handle], "start_new_session": True}
     command = [sys.executable, "-P", child.__file__, kind, str(handle)]
     null, environ = subprocess.DEVNULL, os.environ | child.ENVIRONMENT
-    return subprocess.Popen(command, env=environ, stdin=null, stdout=null, **inherited)
+    try:
+        return subprocess.Popen(command, env=environ, stdin=null, stdout=null, **inherited)
+    except OSError as error:
+        raise NotStarted(f"{sys.executable} did not start: {error.strerror}") from None
 
 
-def _fork(handle: int) -> None:
-    """Have the nursery fork a page on the connection `handle`; a nursery that died is replaced."""
-    while True:
-        try:
-            socket.send_fds(_nursery(), [str(min(GRACE, LIMIT)).encode()], [handle])
-            return
-        except BrokenPipeError:
-            _nursery.cache_clear()
+class _Nursery:
+    """The process that pages are forked from, and our end of the line to it."""
+
+    def __init__(self):
+        self.forked = False  # whether a page came from it
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, contextlib.ExitStack() as undone:
+            undone.enter_context(self.control)
+            self.process = _python("fork", theirs.fileno())
+            undone.pop_all()
+        atexit.register(self.end)
+
+    def fork(self, handle: int) -> None:
+        """Have a page forked on the connection `handle`, which ends where this process has ended."""
+        with contextlib.suppress(ConnectionError):
+            socket.send_fds(self.control, [str(min(GRACE, LIMIT)).encode()], [handle])
+
+    def end(self) -> None:
+        """Wait for it to kill what its pages left, and to end."""
+        self.control.close()
+        self.process.wait()
 
 
 @cache
-def _nursery() -> socket.socket:
-    """Start this process's nursery, once; return the socket that it forks a page for."""
-    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = _python("fork", theirs.fileno())
-
-    def end() -> None:
-        control.close()
-        process.wait()
-
-    atexit.register(end)
-    return control
+def _nursery() -> _Nursery:
+    """Start this process's nursery, once."""
+    return _Nursery()
 
 
 class _Here:

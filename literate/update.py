@@ -2,13 +2,16 @@
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from filelock import FileLock
 
 from literate import compare
 from literate.page import Block, Fence, Page, PageError, read
-from literate.run import Run
+from literate.run import Result, Run
+from literate.site import fences
 
 Edit = tuple[slice, list[str]]  # lines of a page, from 0, and what takes their place
 
@@ -21,26 +24,31 @@ def update(page: Page) -> int:
     """Bring the outputs of `page` up to date; return how many changed.
 
     An output within tolerance stays as it is. Raises Refused under CI, when a block raises
-    what the page does not announce, closes stdout or runs too long, and when the page changed
-    meanwhile or is read-only; the page is then untouched.
+    what the page does not announce, closes stdout or runs too long, when an output that has options
+    would go, when what was printed would not be read back the same or cannot be drawn, and when the
+    page changed meanwhile or is read-only; the page is then untouched.
     """
     if os.environ.get("CI"):
         raise Refused("CI is set: outputs are updated by an author, who reads the diff")
-    edits = _edits(page)
+    with closing(Run(page)) as run:
+        results = [run.upto(block) for block in run.blocks]
+    edits = _edits(page, results)
     if edits:
-        rewrite(page, edits)
+        rewrite(page, edits, lambda new: _check(new, page, results))
     return len(edits)
 
 
-def rewrite(page: Page, edits: list[Edit]) -> None:
+def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None = None) -> None:
     """Make all `edits` at once, given in the page's order; every other byte stays.
 
-    Raises Refused where the page or what it includes is no longer what was read, or is read-only.
+    Raises Refused where the page or what it includes is no longer what was read, or is read-only, or
+    where the new page could not be read; and whatever `check` raises, which is given the new page.
     """
     path, changed = page.path, Refused(f"{page.name}: changed meanwhile; run again")
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
         raise Refused(f"{page.name}: is read-only")
-    new, lock = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.lock.tmp")
+    # The suffix of a page, since it is read as one; the dot keeps it from being one of the book.
+    new, lock = path.with_name(f".{path.stem}.tmp.md"), path.with_name(f".{path.name}.lock.tmp")
     with FileLock(lock):  # keeps other updates away; it ends with its process, however that ends
         try:
             old = path.read_bytes()
@@ -51,7 +59,14 @@ def rewrite(page: Page, edits: list[Edit]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             new.chmod(path.stat().st_mode)
-            if path.read_bytes() != old:
+            try:
+                written = replace(read(new), path=path)
+                if check:
+                    check(written)
+            except PageError as error:
+                what = f"what would be written is no page, in its line {error.line}"
+                raise Refused(f"{page.name}: {what}: {error.message}") from None
+            if path.read_bytes() != old:  # an editor takes no lock
                 raise changed
             new.replace(path)
         finally:
@@ -69,31 +84,48 @@ def fence_lines(like: Fence, info: str, text: str) -> list[str]:
     return [f"{like.prefix}{marks}{info}", *body, like.prefix + marks]
 
 
-def _edits(page: Page) -> list[Edit]:
-    """Run the page; return what must change on it."""
+def _edits(page: Page, results: list[Result]) -> list[Edit]:
+    """Return what must change on `page`, given the Result of each of its steps."""
     edits = []
-    with closing(Run(page)) as run:
-        for block in run.blocks:
-            result = run.upto(block)
-            failure = compare.judge(page, block, result)
-            if failure and (result.broken or result.raised != (block.raises or "")):
-                raise Refused(failure.report)
-            if failure and "8<-" in result.printed:
-                what = "the block prints `8<-`, which the site would take for an include"
-                raise Refused(f"{page.name}:{block.line}: {what}")
-            # What varies belongs to the reference platform.
-            varies = block.output and "varies" in block.output.options
-            if failure and not (varies and not compare.on_reference_platform(page.root)):
-                edits.append(_edit(page, block, compare.text_of(block, result)))
+    for block, result in zip(page.steps, results, strict=True):
+        failure = compare.judge(page, block, result)
+        if failure and (result.broken or result.raised != (block.raises or "")):
+            raise Refused(failure.report)
+        if failure and not _may_differ(page, block):
+            printed = compare.text_of(block, result)
+            if block.output and block.output.options and not printed:
+                raise Refused(f"{failure.report} yourself, since its options would be lost")
+            edits.append(_edit(page, block, printed))
     return edits
+
+
+def _may_differ(page: Page, block: Block) -> bool:
+    """Say whether the output of `block` belongs to the reference platform, and this is another."""
+    varies = block.output and "varies" in block.output.options
+    return bool(varies) and not compare.on_reference_platform(page.root)
+
+
+def _check(new: Page, page: Page, results: list[Result]) -> None:
+    """Raise unless `new` has the blocks of `page`, shows what they printed, and can be drawn."""
+    if [block.code for block in new.blocks] != [block.code for block in page.blocks]:
+        raise Refused(f"{page.name}: what would be written would be read as other blocks")
+    for block, result in zip(new.steps, results, strict=True):
+        failure = compare.judge(new, block, result)
+        if failure and not _may_differ(new, block):
+            raise Refused(f"what would be written would not agree: {failure.report}")
+    fences.check(new)
 
 
 def _edit(page: Page, block: Block, printed: str) -> Edit:
     """Return the edit that adds, deletes or replaces the output of `block`."""
     end = block.fence.end
+    if block.is_bound:
+        return slice(end - 1, end), [printed.rstrip("\n")]
     if block.output is None:
         new = [block.fence.prefix.rstrip(), *fence_lines(block.fence, "output", printed)]
         return slice(end, end), new
+    if block.is_labels:
+        return slice(block.output.line, block.output.end), printed.rstrip("\n").split("\n")
     if not printed:
         return slice(end, block.output.end), []
     start = block.output.line - 1
@@ -107,7 +139,9 @@ def _apply(text: str, edits: list[Edit]) -> str:
     ending = lines[0][len(lines[0].rstrip("\r\n")) :]
     if not lines[-1].endswith(("\r", "\n")):
         lines[-1] += ending
-    for place, new in reversed(edits):  # bottom up, so that line numbers stay true
+    # Bottom up, so that line numbers stay true; the labels of an output after the output around them.
+    in_order = sorted(edits, key=lambda edit: (edit[0].start, edit[0].stop), reverse=True)
+    for place, new in in_order:
         lines[place] = [line + ending for line in new]
     return "".join(lines)
 

@@ -96,10 +96,13 @@ MACHINES = {
             "ATEN_CPU_CAPABILITY": "avx512",
             "MKL_ENABLE_INSTRUCTIONS": "AVX512",
             "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+            "LITERATE_THREADS": "4",
         }
     ),
     "any-intel": Machine({"MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}),
-    "optimized-python": Machine({"MKL_CBWR": "AVX2", "PYTHONOPTIMIZE": "1"}),
+    "optimized-python": Machine(
+        {"MKL_CBWR": "AVX2", "PYTHONOPTIMIZE": "1", "LITERATE_THREADS": "5"}
+    ),
     "german": Machine({"LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "1", "LITERATE_THREADS": "2"}),
     "turkish": Machine(
         {"LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "2", "LITERATE_THREADS": "3"},

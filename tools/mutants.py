@@ -6,6 +6,10 @@ A mutant is caught when the block fails at a line of the damaged output, and whe
 at that line. Of each kind of damage two examples are tried in each output, or with `--all` every one:
 every number, bracket, word, run of blanks, caret, column and line of the book. Nothing is excused; what leaves
 every value as it was (the sign of a zero, two equal numbers swapped) is no damage.
+
+Then it does the same to the numbers of the text, of two significant digits or more: every digit of every
+number becomes every other one, any two numbers of a paragraph change places, and a percent sign is added
+or deleted. Here it says what share is noticed, since a wrong number may happen to be another of the page.
 """
 
 import itertools
@@ -19,12 +23,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from literate import compare
+from literate import bound, compare, prose
 from literate.matrices import computed_cells
+from literate.numerals import numerals
 from literate.page import PageError, pages, read
 from literate.run import Run
 
 ROOT = Path(__file__).parents[1]
+LARGE = 2  # significant digits from which on a number of the text is damaged
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.]*\w)")
 
 
@@ -42,7 +48,7 @@ def mutants(page, seed=0):
     """Yield every Mutant of `page`; which digit, letter or blank changes is drawn from `seed`."""
     draw = random.Random(seed)
     for index, block in enumerate(page.steps):
-        if not block.output:
+        if not block.output or not block.is_output:  # labels are compared as they are
             continue
         fence = block.output
         lines = fence.text.rstrip("\n").split("\n")
@@ -174,6 +180,10 @@ class Laboratory:
         self.folder = Path(folder)
         for name in ("snippets", "mkdocs.yml", "requirements.txt"):
             (self.folder / name).symlink_to(ROOT / name)
+        for drawings in (ROOT / "docs").glob("*/drawings"):
+            linked = self.folder / drawings.relative_to(ROOT)
+            linked.parent.mkdir(parents=True)
+            linked.symlink_to(drawings)
 
     def caught(self, page, results, mutant):
         """Say whether the checker fails the damaged page, and at the right line."""
@@ -224,6 +234,96 @@ def survey(books, most=2, every=1, quiet=False):
     return caught, missed, kinds
 
 
+@dataclass
+class Tally:
+    """How many numerals stand in a text, and how many mutants of them were tried and noticed."""
+
+    numerals: int = 0
+    large: int = 0  # of two significant digits or more
+    held: int = 0  # of these, by a rule
+    bound: int = 0
+    by_hand: int = 0
+    digits: tuple[int, int] = (0, 0)  # tried, noticed
+    exchanges: tuple[int, int] = (0, 0)
+    percents: tuple[int, int] = (0, 0)
+
+    def add(self, kind, noticed):
+        """Count one mutant of a `kind`."""
+        tried, found = getattr(self, kind)
+        setattr(self, kind, (tried + 1, found + bool(noticed)))
+
+
+def survey_of_text(books, every=1):
+    """Return the Tally of the text of the pages `books`; one mutant in `every` is tried."""
+    tally, turn = Tally(), itertools.cycle(range(every))
+    for page in books:
+        for paragraph in prose.paragraphs(prose.text_of(page)):
+            _survey_paragraph(paragraph, tally, turn)
+        _survey_bound(page, tally, turn)
+    return tally
+
+
+def _survey_paragraph(paragraph, tally, turn):
+    known = len(list(paragraph.complaints()))
+    whole = list(numerals(paragraph.prose))
+    large = [one for one in whole if one.significant >= LARGE]
+    tally.numerals += len(whole)
+    tally.large += len(large)
+    tally.held += len(large) - min(known, len(large))
+    for span in prose.SILENT.finditer(paragraph.lines):
+        for one in numerals(re.sub(r"<[^>]*>", lambda tag: " " * len(tag[0]), span[0])):
+            tally.numerals += 1
+            if 'class="by-hand"' in span[0]:
+                tally.by_hand += 1
+                if one.significant >= LARGE:
+                    tally.large += 1
+                    for _ in _other_digits(one.text):
+                        if not next(turn):
+                            tally.add("digits", noticed=False)
+
+    def tried(kind, *replacements):
+        if not next(turn):
+            wrong = paragraph
+            for one, new in replacements:  # from the end, so that the places before hold
+                wrong = wrong.replaced(one.start, one.start + len(one.text), new)
+            tally.add(kind, len(list(wrong.complaints())) > known)
+
+    for one in large:
+        for changed in _other_digits(one.text):
+            tried("digits", (one, changed))
+        bare = re.sub(r"\s?\\?%$|\sper\scent$", "", one.text)
+        tried("percents", (one, bare if bare != one.text else f"{bare} %"))
+    for first, second in itertools.combinations(large, 2):
+        if abs(first.value) != abs(second.value):
+            tried("exchanges", (second, first.text), (first, second.text))
+
+
+def _survey_bound(page, tally, turn):
+    """Count the bound numbers of `page`, and their wrong digits, by what their expressions come to."""
+    steps = page.steps
+    if not any(step.is_bound for step in steps):
+        return
+    for step, result in zip(steps, outcomes(page), strict=True):
+        for match in bound.BOUND.finditer(step.fence.text if step.is_bound else ""):
+            (one,) = numerals(match["shown"])
+            tally.bound += 1
+            if one.significant >= LARGE:
+                tally.large += 1
+                tally.held += 1
+                for changed in _other_digits(match["shown"]):
+                    if not next(turn):  # as it came out, so another digit is another number
+                        tally.add("digits", changed != match["shown"] and not result.raised)
+
+
+def _other_digits(number):
+    """Yield `number` with another digit in each place, in every way."""
+    for place, letter in enumerate(number):
+        if letter.isdecimal() and letter.isascii():
+            for digit in "0123456789":
+                if digit != letter:
+                    yield number[:place] + digit + number[place + 1 :]
+
+
 def main(arguments=()):
     """Print what was done to the book and what was caught; return 1 if anything was not."""
     books = [page for page in map(read, pages(ROOT)) if page.blocks]
@@ -236,6 +336,12 @@ def main(arguments=()):
         print(f"not caught: {page.name}:{mutant.lines.start}: {mutant.kind}: {line}")
     total = caught + len(missed)
     print(f"caught {caught} of {total}")
+    tally = survey_of_text(list(map(read, pages(ROOT))))
+    print(f"{tally.numerals} numerals in the text, {tally.large} of two digits or more: ", end="")
+    print(f"{tally.held} held, {tally.bound} bound of all, {tally.by_hand} by hand")
+    for kind in ("digits", "exchanges", "percents"):
+        tried, noticed = getattr(tally, kind)
+        print(f"{noticed / tried:6.1%} of {tried} wrong {kind} noticed")
     return 0 if total and not missed else 1
 
 

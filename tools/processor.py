@@ -30,24 +30,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # The same bits on every machine: moved and chosen data, IEEE arithmetic, uniform draws.
 EXACT = """
-    _local_scalar_dense _to_copy _unsafe_view abs alias amax amin arange as_strided bernoulli cat
+    _local_scalar_dense _to_copy _unsafe_view abs alias amax amin aminmax arange as_strided bernoulli cat
     ceil clamp clamp_max clamp_min clone constant_pad_nd copy cummax detach diag_embed diagonal
     diagonal_copy div embedding empty empty_like empty_strided expand eye fill flip floor full
-    full_like gather index index_select lift_fresh masked_fill masked_select max maximum median min
-    minimum mul native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward ones
-    ones_like permute rand reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
-    select select_backward set sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
+    full_like gather index index_select lift_fresh lift_fresh_copy masked_fill masked_select max maximum median min
+    minimum mul nan_to_num native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward ones
+    ones_like permute rand rand_like reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
+    select select_backward set sgn sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
     t threshold_backward topk transpose tril triu unbind unfold uniform unsqueeze view where zero
     zeros zeros_like
 """
 # What else rounds: each by itself; where what was added is not worked out here; linear solvers.
 POINTWISE = """
-    cos elu erf exp exp2 expm1 gelu log log10 log1p log2 logaddexp normal randn rsqrt sigmoid silu sin
+    cos elu erf exp exp2 expm1 gelu lgamma log log10 log1p log2 logaddexp normal randn randn_like rsqrt sigmoid silu sin
     tan tanh
 """
 BY_ROW = """
-    _embedding_bag_forward_only _native_multi_head_attention convolution elu_backward embedding_dense_backward gelu_backward
-    index_add lerp mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
+    _cdist_backward _cdist_forward _embedding_bag_forward_only _native_multi_head_attention convolution elu_backward embedding_dense_backward gelu_backward
+    index_add lerp linspace mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
     scatter_add sigmoid_backward silu_backward tanh_backward
 """
 SOLVERS = "_linalg_svd linalg_inv_ex linalg_lstsq linalg_qr linalg_solve_triangular"
@@ -83,6 +83,10 @@ class Processor(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # importing torch's compiler, to tell it to keep out, would take a second
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # what a compiled program fuses is no operation of ATen
+
     def __exit__(self, *failure):
         super().__exit__(*failure)
         if self.report:
@@ -96,7 +100,7 @@ class Processor(TorchDispatchMode):
             return func(*args, **kwargs)
         name = _name(func)
         rule = RULES.get(name)
-        if rule is _exact or func.is_view:
+        if rule is _exact or func.is_view or func.namespace == "prim":  # prim asks for a device
             return func(*args, **kwargs)
         if rule is None:
             return self._decomposed(func, args, kwargs)
@@ -163,7 +167,12 @@ def _given(func, args, kwargs) -> Given:
 
 def _is_float(value) -> bool:
     counts = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
-    return counts and value.device.type == "cpu"
+    return counts and value.device.type == "cpu" and _has_numbers(value)
+
+
+def _has_numbers(value: Tensor) -> bool:
+    """Say whether a tensor is torch's own: a subclass, as `torch.export` traces with, may have none."""
+    return type(value).__torch_dispatch__ == Tensor.__torch_dispatch__
 
 
 def _floats(results) -> Iterator[Tensor]:
@@ -249,7 +258,16 @@ def _product(first: Tensor, second: Tensor, result: Tensor, bias: Tensor | None 
         if (terms == 2).any():
             widths = _width(first).amax(-1, keepdim=True), _width(second).amax(-2, keepdim=True)
             exact |= (terms == 2) & _short_terms(*widths, result.dtype)
-    return magnitude.reshape(result.shape), exact.reshape(result.shape)
+    return _reach(magnitude.reshape(result.shape), result), exact.reshape(result.shape)
+
+
+def _reach(magnitude: Tensor, result: Tensor) -> Tensor:
+    """Return the magnitude whose last place is how far a sum of this magnitude may move.
+
+    Kernels add numbers of 16 bits in float32, and round the sum once.
+    """
+    finer = torch.finfo(torch.float32).eps / torch.finfo(result.dtype).eps
+    return magnitude if finer >= 1 else result.double().abs() + finer * magnitude
 
 
 def _unit_of(first: Tensor, second: Tensor) -> Tensor:
@@ -292,7 +310,7 @@ def _total(terms: Tensor, given: Given, result: Tensor) -> Rounding:
     exact = magnitude <= _range(result.dtype) * _unit(terms).amin(dims)
     exact |= (terms != 0).sum(dims) <= 2
     exact |= magnitude - largest <= largest / _range(result.dtype) / 8  # one, and nothing beside it
-    return magnitude.reshape(result.shape), exact.reshape(result.shape)
+    return _reach(magnitude.reshape(result.shape), result), exact.reshape(result.shape)
 
 
 def _sum(given: Given, result: Tensor) -> Rounding:
@@ -325,7 +343,7 @@ def _cumsum(given: Given, result: Tensor) -> Rounding:
     x, dim = given["self"].double(), given["dim"]
     magnitude = x.abs().cumsum(dim)
     exact = magnitude <= _range(result.dtype) * _unit(x).cummin(dim).values
-    return magnitude, exact | ((x != 0).cumsum(dim) <= 2)
+    return _reach(magnitude, result), exact | ((x != 0).cumsum(dim) <= 2)
 
 
 def _added(given: Given, result: Tensor) -> Rounding:
@@ -437,16 +455,25 @@ def _attention(given: Given, result: Tensor) -> Rounding:
         alone = (scores > -torch.inf).sum(-1) <= 1
         return result.double().abs() + 1, alone.reshape(result.shape)
     weights = scores.softmax(-1).to(result.dtype)
-    added, exact = _product(weights, _for_each_query(given, "value"), result)
+    value = _for_each_query(given, "value")
+    _, exact = _product(weights, value, result)
     known = _one_or_nothing(scores, -1, result.dtype)
-    return added * (1 + magnitude.amax(-1, keepdim=True)), exact & known
+    added = weights.double() @ value.double().abs()
+    return _inside(added, magnitude.amax(-1, keepdim=True), result), exact & known
+
+
+def _inside(added: Tensor, scores: Tensor, result: Tensor) -> Tensor:
+    """Return how far attention may move what adds up to `added`, from scores that add up to `scores`.
+
+    A kernel keeps its scores in float32 at least, and hands its weights on in the dtype of the result.
+    """
+    return _reach(added * (1 + scores), result).maximum(added)
 
 
 def _attention_backward(given: Given, result: Tensor) -> Rounding:
     """The rule of the gradients of attention: their greatest, times what the scores add up to."""
     _, magnitude = _scores(given)
-    largest = result.double().abs().amax() * (1 + magnitude.amax())
-    return largest, result == 0
+    return _inside(result.double().abs().amax(), magnitude.amax(), result), result == 0
 
 
 def _by_row(given: Given, result: Tensor) -> Rounding:

@@ -1,14 +1,16 @@
-"""Run the book on simulated processors: `make shake`, or python -m tools.shake [--seeds N] [PAGE …].
+"""Run the book and its tests on simulated processors: `make shake`, or python -m tools.shake [PAGE …].
 
 Each processor is a seed, and returns from what rounds what another kernel could have returned;
 `tools/processor.py` says how. On each, every output must agree with what its page shows, by the
-rules of every other run. A claim that fails here fails on a machine that somebody owns: give it a
-margin on the page.
+rules of every other run, and the tests of the snippets and of the checker must pass: for one of
+them, `pytest --processor SEED tests/snippets`. A claim that fails here fails on a machine that
+somebody owns: give it a margin, on the page or in the test.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +28,13 @@ from literate.run import Run
 
 ROOT = Path(__file__).parents[1]
 SEEDS = 20
+# A file that never says torch draws no tensor, and its tests are the same on every processor.
+TESTS = tuple(
+    str(path.relative_to(ROOT))
+    for folder in ("tests/literate", "tests/snippets")
+    for path in sorted((ROOT / folder).glob("test_*.py"))
+    if "torch" in path.read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ def shake(path: Path, seed: int) -> Shaken:
     page = read(path)
     with tempfile.TemporaryDirectory(prefix="shake-") as folder:
         report = Path(folder) / "report"
-        with _on_processor(seed, report):
+        with on_processor(seed, report):
             run = Run(page)
             try:
                 results = run.all()
@@ -70,7 +79,7 @@ def shake(path: Path, seed: int) -> Shaken:
 
 
 @contextmanager
-def _on_processor(seed: int, report: Path) -> Iterator[None]:
+def on_processor(seed: int, report: Path) -> Iterator[None]:
     """Ask, in the environment, for the processor of number `seed`; what it did goes to `report`."""
     asked = {
         AROUND: str(ROOT / "tools/processor.py"),
@@ -102,11 +111,24 @@ def said_of(runs: list[Shaken]) -> str:
     return "\n  ".join(lines)
 
 
+def _tests_pass_on(seed: int, workers: int) -> bool:
+    """Run the tests on the processor of number `seed`, print what failed, and say whether all passed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers)]
+    command += ["--processor", str(seed), "-m", "not site and not lab", *TESTS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    *said, last = done.stdout.strip().splitlines()
+    counted = next((line for line in said if line.startswith("processor ")), "")
+    print(f"{counted}; tests: {last.strip('= ')}", flush=True)
+    if done.returncode:
+        print(done.stdout[-6000:], done.stderr[-2000:], sep="\n", flush=True)
+    return done.returncode == 0 and " 0 operations" not in counted
+
+
 def main() -> int:
-    """Shake each page that is named, or all; return 1 unless every output holds on every seed."""
+    """Shake each page that is named, or all and the tests; return 1 unless all holds on every seed."""
     parser = argparse.ArgumentParser(prog="python -m tools.shake", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("pages", nargs="*", metavar="PAGE", type=Path)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", type=Path, help="these alone, no test")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many; {SEEDS} unless told")
     parser.add_argument("--workers", type=int, default=2, help="processes at work; 2 unless told")
     told = parser.parse_args()
@@ -122,7 +144,10 @@ def main() -> int:
     perturbed = sum(sum(run.perturbed.values()) for run in found)
     print(f"{perturbed:,} operations perturbed in {time.monotonic() - start:.0f} s")
     print(f"{held} of {len(found)} runs hold")
-    return 0 if perturbed and held == len(found) else 1
+    passed = [told.pages or _tests_pass_on(seed, told.workers) for seed in range(told.seeds)]
+    if not told.pages:
+        print(f"the tests pass on {sum(map(bool, passed))} of {told.seeds} processors")
+    return 0 if perturbed and held == len(found) and all(passed) else 1
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from snippets.gpt import GPT
 from snippets.llama import Llama
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = ROOT / "docs" / "files" / "shakespeare.txt"
+TEXT = ROOT / "docs" / "files" / "shakespeare-dd708751.pt"
 HELD_OUT = 0.1  # the last tenth of the text is never trained on
 WINDOWS = 64  # pieces of the text on which a loss is measured, evenly spread
 
@@ -73,7 +73,8 @@ class Text:
 
     def __init__(self, path: Path, context_length: int) -> None:
         try:
-            text = path.read_text(encoding="utf-8")
+            stored = path.suffix == ".pt"
+            text = torch.load(path, weights_only=True) if stored else path.read_text("utf-8")
         except OSError as error:
             raise TrainError(f"the text cannot be read: {error}") from error
         self.characters = "".join(sorted(set(text)))
@@ -118,9 +119,10 @@ def make_model(characters: str, settings: Settings) -> GPT | Llama:
         settings.num_layers,
         dropout=settings.dropout,
     )
-    for block in model.blocks:
-        keep = torch.ones_like(block.attention.mask)
-        block.attention.mask = keep.tril(settings.look_ahead)
+    if settings.look_ahead:
+        keep = torch.ones(settings.context_length, settings.context_length, dtype=torch.bool)
+        for block in model.blocks:
+            block.attention.mask = keep.tril(settings.look_ahead)
     return model
 
 
@@ -220,6 +222,14 @@ def load(path: Path, settings: Settings) -> dict[str, Any]:
     return found
 
 
+def place_of(device: str) -> torch.device:
+    """The device of this process: of several cards in a machine, torchrun gives each process one."""
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is None and "LOCAL_RANK" in os.environ:
+        place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return place
+
+
 @contextmanager
 def asked_to_stop():
     """Within it an interrupt is noted in the list it yields; a second one is an interrupt as usual."""
@@ -247,7 +257,8 @@ def train(
         settings: what to train, and how.
         out: the folder of the checkpoint; where it holds one, the run goes on from it.
         path: the text.
-        device: name of a torch device.
+        device: name of a torch device. Where torchrun has started several processes, "cuda" is
+            another card in each, and "cuda:0" the same in all.
         quiet: print nothing.
 
     Returns:
@@ -264,7 +275,7 @@ def train(
     text = Text(path, settings.context_length)
 
     try:
-        place = torch.device(device)
+        place = place_of(device)
         model = make_model(text.characters, settings).to(place)
     except (ValueError, RuntimeError) as error:
         raise TrainError(str(error)) from error
@@ -283,6 +294,8 @@ def train(
         seconds, busy = found["seconds"], found["busy"]
     several = world > 1
     if several:
+        if place.type == "cuda":
+            torch.cuda.set_device(place)  # NCCL asks which card is the current one
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
     learner = DistributedDataParallel(model) if several else model
     talks = rank == 0 and not quiet
@@ -390,7 +403,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, default=ROOT / "runs" / "gpt", help="runs/gpt unless told"
     )
     parser.add_argument(
-        "--text", type=Path, default=TEXT, help="docs/files/shakespeare.txt unless told"
+        "--text", type=Path, default=TEXT, help="a text file; some plays of Shakespeare unless told"
     )
     parser.add_argument("--device", default="cpu", help="cpu unless told; cuda, mps …")
     parser.add_argument("--threads", type=int, help="of each process; PyTorch's choice unless told")

@@ -13,6 +13,7 @@ from html import escape
 from pymdownx.superfences import SuperFencesException
 
 from literate.fence import FLAGS, check_output_options
+from literate.matrices import words_of
 from literate.page import Page
 from literate.site import explorable, figures
 
@@ -52,8 +53,9 @@ def output_figure(text: str, options: dict[str, str]) -> str:
 
 
 def _heatmaps(text: str, options: dict[str, str]) -> str:
-    given = {key: options.get(key, "") for key in ("rows", "cols", "name")}
-    return figures.heatmaps(text, **given, plain="plain" in options)
+    rows, cols = (words_of(options.get(key, "")) for key in ("rows", "cols"))
+    name, plain = options.get("name", ""), "plain" in options
+    return figures.heatmaps(text, rows, cols, name, plain)
 
 
 def _exact(text: str) -> str:
@@ -69,17 +71,12 @@ def _folded(exact: str, summary: str) -> str:
 
 def check(program: Page) -> None:
     """Raise PageError at the first fence of `program` that cannot be drawn."""
-    named: dict[str, int] = {}
     for fence in program.fences:
         try:
             if fence.language == "attention":
                 explorable.read(fence.text)
             elif fence.language == "output":
                 check_output(fence.text, fence.options)
-                name = fence.options.get("name", "")
-                first = named.setdefault(name, fence.line) if name else fence.line
-                if first != fence.line:
-                    raise ValueError(f'name="{name}" is taken by the heatmap at line {first}')
         except ValueError as error:
             inside = re.search(r"line (\d+) of the fence", str(error))
             line = fence.line + int(inside[1] if inside else 0)

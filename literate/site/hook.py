@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 from functools import partial
+from html import unescape
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -93,6 +94,8 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     drawn = {path for path in sources if path.suffix != ".ipynb"}
     for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
         wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
+        if path.suffix == ".ipynb":
+            wrong = "a notebook stands in docs/labs/, where tests read it"
         message = f"{name_of(path, root)}:1: {wrong}"
         if not _served:
             raise PluginError(message)
@@ -102,7 +105,9 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Have the page drawn by us: read as a program before, completed after."""
-    page.meta["search"] = {"exclude": True}  # from the theme's index; the book has its own
+    # From the theme's index; the book has its own. What MkDocs took for metadata counts for nothing:
+    # `prepare` reads it, and takes what an author may set.
+    page.meta = {"search": {"exclude": True}}
     draw = partial(_draw, page, page.render, config, files)
     vars(page)["render"] = lambda *_: _served.draw(page, files, draw) if _served else draw()
     return markdown
@@ -157,7 +162,7 @@ def _write_index(config: MkDocsConfig) -> None:
     found = [
         search.Entry(
             page.url,
-            page.meta["description"],
+            unescape(page.meta["description"]),
             keywords.get(page.file.src_uri, ""),
             page.meta["sections"],
         )

@@ -13,6 +13,7 @@ and what the `machine` printed of itself stands at the end.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Container
 from html import escape
@@ -24,6 +25,7 @@ from markdown.util import BLOCK_LEVEL_ELEMENTS
 from mkdocs_jupyter.nbconvert2 import nb2html
 
 from literate.export import as_html
+from literate.markup import Misread, check_shown
 from literate.site import drawing, fences
 from literate.site.math import mathml
 from literate.site.weight import joined
@@ -45,6 +47,8 @@ COLOURS = {
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 HEADING = re.compile("h[1-6]")
+CODE = re.compile(r"(?s)^(`{3,}).*?^\1|(`+)[^\n]*?\2", re.MULTILINE)
+HTML = re.compile(r"</?(?!https?:)[a-zA-Z][^>\n]*>?|<[!?]")
 # What Markdown would read in a heading, and in the lines of what it should pass on as they are.
 SPECIAL = re.compile(r"([\\`*_{}\[\]$#])")
 LINES = re.compile(r"^ +(?=\n)|`|~|\t", re.MULTILINE)
@@ -57,7 +61,22 @@ class LabError(ValueError):
 
 def markdown(path: Path, source: str, files: Container[str]) -> str:
     """Return the notebook at `path` as the Markdown of a page; see `clean` for the rest."""
+    check_text(path)
     return passed_on(clean(nb2html(str(path)), source, files))
+
+
+def check_text(path: Path) -> None:
+    """Raise LabError where a text cell writes HTML, which could imitate what a cell has printed."""
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1):
+        text = CODE.sub("", "".join(cell["source"])) if cell["cell_type"] == "markdown" else ""
+        try:
+            check_shown(text)
+        except Misread as error:
+            raise LabError(f"cell {number} holds {error}") from None
+        if found := HTML.search(text):
+            raise LabError(
+                f"cell {number} writes HTML, {found[0]!r}; a lab's text is Markdown alone"
+            )
 
 
 def passed_on(body: BeautifulSoup) -> str:

@@ -12,7 +12,7 @@ import shutil
 import zipfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
@@ -38,6 +38,15 @@ WORDS_PER_MINUTE = 200
 SECONDS_PER_BLOCK = 15
 ARCHIVE = "attention-executed"
 KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
+# What the archive says of itself.
+OFFLINE = """\
+Open index.html in a browser: the whole book works from the disk.
+
+Some notebooks and scripts load a trained model. Without a network, copy files/*.pt into the folder where
+PyTorch keeps what it has loaded, "checkpoints" below the one that this command prints:
+
+    python -c "import torch; print(torch.hub.get_dir())"
+"""
 VENDOR = Path(__file__).with_name("vendor")
 # A builder's own search reads every word of a page, so it must know what stands between words; the last
 # of these stands between a function and its argument, and is not seen. `offline` lets it search pages
@@ -88,14 +97,16 @@ def page(
         PageError: the page is not what the book allows; names its line, unless it is a lab.
     """
     try:
-        if path.suffix == ".ipynb":
+        if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
             text = lab.markdown(path, source, files)
             beside, program = {path.name: path.read_bytes()}, None
         else:
             program = read(path)
             fences.check(program)
             text = _linked(program, source, labs)
-            beside = _taken(program, config.get("site_url") or "")
+            practised = Path(source).with_name(f"{Path(source).stem}-practice.ipynb").as_posix()
+            colab = repository.colab(config["extra"]["repository"], practised)
+            beside = _taken(program, config.get("site_url") or "", colab)
         html = markup.markdown(root_of(path)).convert(text)
     except (MathError, lab.LabError) as error:
         raise PageError(path, 0, str(error)) from error
@@ -145,7 +156,8 @@ def llms(config: Mapping[str, Any], prepared: Iterable[Prepared]) -> dict[str, s
     whole = []
     for one in prepared:
         if one.program:
-            lines.append(f"- [{one.title}]({url}{one.source}): {one.meta['description']}")
+            asked = unescape(one.meta["description"])
+            lines.append(f"- [{one.title}]({url}{one.source}): {asked}")
             text = one.beside[Path(one.source).name].decode().strip()
             whole.append(f"<!-- {url}{export.as_html(one.source)} -->\n\n{text}\n")
     return {"llms.txt": "\n".join(lines) + "\n", "llms-full.txt": "\n\n".join(whole)}
@@ -154,23 +166,28 @@ def llms(config: Mapping[str, Any], prepared: Iterable[Prepared]) -> dict[str, s
 def pack(site: Path) -> None:
     """Make a built site light, and pack it into one file that opens from a disk.
 
-    The same site gives the same bytes.
+    The same site gives the same bytes. A README.txt is in the archive alone.
     """
     weight.lighten(site)
     target = site / f"{ARCHIVE}.zip"
+    found = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(path for path in site.rglob("*") if path.is_file() and path != target):
-            entry = zipfile.ZipInfo(f"{ARCHIVE}/{path.relative_to(site).as_posix()}")
+        for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
+            entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, content)
 
 
-def _taken(program: Page, site_url: str) -> dict[str, bytes]:
-    """Return what a reader may take of a chapter: each file, by its name."""
-    taken = {".md": export.markdown(program)}
+def _taken(program: Page, site_url: str, colab: str) -> dict[str, bytes]:
+    """Return what a reader may take of a chapter: each file, by its name.
+
+    `colab` is the address at which Colab opens the notebook to practise in.
+    """
+    taken = {".md": export.markdown(program, site_url)}
     if program.blocks:
-        taken |= export.runnable(program, site_url)
+        taken |= export.runnable(program, site_url, colab)
     return {program.path.stem + suffix: text.encode() for suffix, text in taken.items()}
 
 
@@ -189,15 +206,21 @@ def _describe(prepared: Prepared, html: str, config: Mapping[str, Any]) -> None:
     meta = prepared.meta
     meta["description"] = _first_sentence(html)
     meta |= (program and front_matter(program.text)) or {}
+    # The theme draws it as it is, in an attribute, too; `<b>` in a sentence is a word about a tag.
+    meta["description"] = escape(meta["description"])
     meta |= {"minutes": _minutes(html, stops), "downloads": downloads, "offline": f"{ARCHIVE}.zip"}
     meta |= {"edit": repository.edit(book, prepared.source), **known(prepared, book)}
     meta["card"] = source.with_name(f"{source.stem}.png").as_posix()
     if program:
         pieces = zip(export.pieces(program), blocks, strict=True)
-        guarded = {str(i): piece for i, (piece, block) in enumerate(pieces) if block.raises}
+        # A list, since Zensical would sort the keys of a dictionary.
+        guarded = [[i, piece] for i, (piece, block) in enumerate(pieces) if block.raises]
         meta["guarded"] = guarded
     if "script" in downloads:
         meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
+    if "practice" in downloads:
+        practised = source.with_name(downloads["practice"]).as_posix()
+        meta["practice_colab"] = repository.colab(book, practised)
 
 
 def _minutes(html: str, stops: int) -> int:
@@ -224,12 +247,12 @@ def _heading(html: str) -> str:
 
 
 def _linked(program: Page, source: str, labs: str) -> str:
-    """Return the text of a chapter, with a link to each included file above what shows it.
+    """Return the text of a chapter with its drawings, and a link to each included file above it.
 
     A link to a notebook leads to the page that the builder makes of it.
     """
-    lines = without_front_matter(program.text).split("\n")
-    for at, prose in enumerate(without(program.fences, program.text)):
+    lines = without_front_matter(program.shown).split("\n")
+    for at, prose in enumerate(without(program.fences, program.shown)):
         if ".ipynb" in prose:
             lines[at] = LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), lines[at])
     for block in reversed(program.blocks):

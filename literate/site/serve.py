@@ -59,7 +59,7 @@ class Check(threading.Thread):
         self.failures = record.check(self.page)
         if self.served.checks[self.page.path] is not self:  # it was saved again meanwhile
             return
-        outputs = [step.output.line for step in self.page.steps if step.output]
+        outputs = [step.output.line for step in self.page.steps if step.output and step.is_output]
         hold = f"{len(set(outputs) - set(self.failures))} of {len(outputs)} outputs hold"
         say("\n".join([*self.failures.values(), f"{self.page.name}: {hold}"]))
         # Once: an output that is another each time would be rewritten for ever.
@@ -94,7 +94,9 @@ class Served:
     def draw(self, page: SitePage, files: Files, draw: Callable[[], None]) -> None:
         """Call `draw` on a MkDocs page unless it is as before; draw its error if it has one."""
         source, root = page.file.src_uri, Path(page.file.src_dir or "").parent
-        texts = [Path(page.file.abs_src_path or ""), *sorted(root.glob("snippets/*.py"))]
+        own = Path(page.file.abs_src_path or "")
+        drawings = own.parent.glob("drawings/*.svg")
+        texts = [own, *sorted(drawings), *sorted(root.glob("snippets/*.py"))]
         key = [path.read_bytes() for path in texts], sorted(files.src_uris)
         if self.drawn.get(source, ((),))[0] != key:
             page.meta, before = dict(page.meta), dict(vars(page))

@@ -59,6 +59,7 @@ POWERS = {
 }
 BRACKETS = {"(": "open bracket", ")": "close bracket"} | {"[": "open bracket", "]": "close bracket"}
 APPLIED = "\N{FUNCTION APPLICATION}"
+UNDER_BRACE = ["bottom curly bracket"]
 
 
 class _Function(str):
@@ -107,7 +108,7 @@ def _leaf(kind: str, text: str) -> list[str]:
         name = NAMES[text]
         return [_Function(name) if text.isalpha() or text in OVER else name]
     if kind == "mtext":
-        return [text.replace("_", " ")]
+        return [" ".join(text.replace("_", " ").split()).replace(":", ",")]
     if len(text) > 1:
         return [_Function(text) if text.isalpha() else text]
     if text in (APPLIED, ""):
@@ -124,6 +125,12 @@ def _scripts(kind: str, children: list[ElementTree.Element]) -> list[str]:
     below = _said(scripts.pop(0)) if kind.startswith(("msub", "munder")) else []
     above = _said(scripts[0]) if scripts else []
     said = _said(base)
+    if below == UNDER_BRACE:
+        return said
+    if (
+        base.tag.rpartition("}")[2] == "munder"
+    ):  # its brace stands between it and what is said of it
+        return [*said, ",", "which is", *below, ","]
     if "".join(base.itertext()).strip() in OVER:
         limits = ["from", *below, "to", *above] if above else ["over", *below]
         return [*said, *limits, "of"]

@@ -23,8 +23,13 @@ UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|ve
 COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
 MERMAID = re.compile(r'"\.node circle[^"]*"')
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
-# elements would say so, each to be sent, laid out and checked.
-PLAIN = re.compile(r'<span class="(?:kc|n|o|p|w)">([^<]*)</span>')
+# elements would say so, each to be sent, laid out and checked. The parts of a string bear one name,
+# so that those beside each other are one element.
+COLOURS = {
+    **dict.fromkeys(("fm", "kc", "n", "o", "ow", "p", "vm", "w"), ""),
+    **dict.fromkeys(("s1", "sa", "si"), "s2"),
+}
+TOKEN = re.compile(rf'<span class="({"|".join(COLOURS)})">([^<]*)</span>')
 STRING = r"\"[^\"]*\"|'[^']*'"
 # A rule without rules inside: in a group it is read as anywhere else.
 RULE = re.compile(
@@ -44,8 +49,8 @@ VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)",
 def lighten(site: Path) -> None:
     """Rewrite the pages, scripts and styles under `site`, so that less is sent and all is said."""
     for path in site.glob("**/*.html"):
-        html = PLAIN.sub(r"\1", path.read_text(encoding="utf-8"))
-        path.write_text(close_up(html), encoding="utf-8")
+        html = close_up(coloured(path.read_text(encoding="utf-8")))
+        path.write_text(html, encoding="utf-8")
     trim(site)
     for path in site.glob("assets/javascripts/bundle.*.js"):
         path.write_text(without_copying(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -66,6 +71,16 @@ def close_up(html: str) -> str:
     parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
     del parts[2::3]
     return joined("".join(parts).replace("<pre><span></span>", "<pre>"))
+
+
+def coloured(code: str) -> str:
+    """Return highlighted `code` without elements that have no colour, or another name for the same."""
+
+    def colour(token: re.Match) -> str:
+        kind = COLOURS[token[1]]
+        return f'<span class="{kind}">{token[2]}</span>' if kind else token[2]
+
+    return TOKEN.sub(colour, code)
 
 
 def joined(code: str) -> str:

@@ -29,6 +29,7 @@ def first_row(body):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
+        ('tokens: "a\\u202eb c"\nembeddings: [[1], [2]]', "line 1 of the fence: U.202E"),
         (f"{TWO}query: true", "query wants one of a b, .* got True"),
         (f"{TWO}digits: 7", "digits wants a whole number from 0 to 6, got '7'"),
         (f"{TWO}digits: true", "digits wants a whole number from 0 to 6, got 'true'"),

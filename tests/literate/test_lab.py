@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from nbformat.v4 import new_markdown_cell, new_notebook
 
 from literate import markup
 from literate.site import lab
@@ -205,6 +206,29 @@ def test_an_image_without_a_text_is_refused(alt):
 
 def test_an_image_with_a_text_is_kept():
     assert clean(code("x", drawing('<img alt="Loss falls">'))).img["alt"] == "Loss falls"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("See <figure class='output'>", r"cell 1 writes HTML, \"<figure class='output'>\""),
+        ("So\n<pre>0.52</pre>", "cell 1 writes HTML, '<pre>'"),
+        ("A <!-- word", "cell 1 writes HTML, '<!'"),
+        ("A\u202eB", r"cell 1 holds the control character U\+202E"),
+    ],
+)
+def test_html_in_the_text_of_a_lab_is_refused(tmp_path, text, what):
+    path = tmp_path / "heads.ipynb"
+    nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), path)
+    with pytest.raises(lab.LabError, match=what):
+        lab.markdown(path, "labs/heads.ipynb", FILES)
+
+
+def test_code_in_the_text_of_a_lab_may_show_html(tmp_path):
+    path = tmp_path / "heads.ipynb"
+    text = "Write `<pre>`:\n\n```html\n<pre></pre>\n```\n\nor 1 < 2."
+    nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), path)
+    lab.check_text(path)
 
 
 def test_a_notebook_without_cells_is_refused():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from literate.page import read
-from tests.pages import RUNNING
+from tests.pages import PAGES, RUNNING
 from tools import mutants
 from tools.mutants import ROOT
 
@@ -52,6 +52,54 @@ def test_every_wrong_digit_in_a_figure_is_caught(tmp_path):
     assert len(figures) == 42
     laboratory, results = mutants.Laboratory(tmp_path), mutants.outcomes(page)
     assert all(laboratory.caught(page, results, mutant) for mutant in figures)
+
+
+@pytest.mark.parametrize(
+    ("books", "every"),
+    [(PAGES, 10), pytest.param(PAGES, 1, marks=pytest.mark.lab)],
+    ids=["one in ten", "all"],
+)
+def test_wrong_numbers_in_the_text_are_noticed_as_contributing_says(books, every):
+    tally = mutants.survey_of_text(books, every)
+    assert tally.held + tally.by_hand >= tally.large > 10
+    for kind, share in (("digits", 0.9), ("exchanges", 0.7), ("percents", 0.8)):
+        tried, noticed = getattr(tally, kind)
+        assert noticed >= share * tried >= 1, kind
+
+
+PROSE = """
+# A page
+
+```python
+heads, weight = 12, 0.4712
+print(heads, weight)
+```
+
+```output
+12 0.4712
+```
+
+It has 12 heads with a weight of 0.47.
+"""
+
+
+def test_each_digit_each_two_numbers_and_each_percent_sign_are_tried(tmp_path):
+    path = tmp_path / "docs/page.md"
+    path.parent.mkdir()
+    path.write_text(PROSE)
+    tally = mutants.survey_of_text([read(path)])
+    assert (tally.numerals, tally.large, tally.held) == (2, 2, 2)
+    assert tally.digits == (9 * (2 + 3), 9 * (2 + 3))
+    assert tally.exchanges == (1, 1)
+    assert tally.percents == (2, 2)
+
+
+def test_a_checker_of_text_that_let_anything_pass_would_be_found_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("literate.prose.Paragraph.complaints", lambda self: iter(()))
+    path = tmp_path / "page.md"
+    path.write_text(PROSE)
+    tally = mutants.survey_of_text([read(path)])
+    assert (tally.digits[1], tally.exchanges[1], tally.percents[1]) == (0, 0, 0)
 
 
 def test_a_checker_that_let_anything_pass_would_be_found_out(page, monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """A number in the text is one that the page prints or computes with."""
 
-import dataclasses
 import json
 import re
 
@@ -10,6 +9,7 @@ from literate import prose
 from literate.numerals import numerals, results
 from literate.prose import stale, stale_in_notebook
 from tests.pages import PAGES
+from tools.mutants import ROOT
 
 PAGE = """
 # A page
@@ -66,6 +66,22 @@ def test_a_printed_number_may_be_rounded_and_written_as_people_write(book, text)
         ("!!! note\n    Inside, 0.288.", "0.288"),
         ("<svg><text>0.288</text></svg>", "0.288"),
         ("A pair of 2048 in all.", "2048"),
+        ("A pair of 20 in all.", "20"),
+        ("A share of 0.7.", "0.7"),
+        ("Out of 0144.5.", "0144.5"),
+        ("Places 144.5–500.", "500"),
+        ("Places 144.5-500.", "500"),
+        ("It takes 0.4812x as long, or 0.289x.", "0.4812"),
+        ("It takes 481ms.", "481"),
+        ("It is 16× as fast.", "16"),
+        ("A footnote.[^1]\n\n[^1]: It was 777.", "777"),
+        ('See [this](other.md "It was 777").', "777"),
+        ('![Pairs](a.png "All 777 pairs")', "777"),
+        ("![All 777 pairs](a.png)", "777"),
+        ("In code it is `(0.289, 777)`.", "777"),
+        ('```text title="777 pairs"\n888\n```', "777"),
+        ("## Sources of error\n\nPage 777.", "777"),
+        ("## Versions that lose 777\n", "777"),
     ],
 )
 def test_a_stale_number_is_named_as_it_is_written(book, text, number):
@@ -76,7 +92,7 @@ def test_a_stale_number_is_named_as_it_is_written(book, text, number):
 def test_a_complaint_names_the_line_and_the_nearest_printed_numbers(book):
     (found,) = complaints(book, "Right: 0.289.\nOn the next line\nit is 0.281.")
     assert found.startswith("docs/page.md:15: 0.281 ")
-    assert found.endswith("; nearest: -144.5, 5.812e-06, 0.28912, 1_536")
+    assert found.endswith("; nearest: -144.5, 5.812e-06, 0.28912, 1536")
 
 
 def test_a_number_below_all_has_its_nearest_above(book):
@@ -90,7 +106,7 @@ def test_a_caption_is_prose(book):
 
 
 def test_the_caption_of_an_attention_fence_is_prose_and_its_numbers_may_be_quoted(book):
-    figure = "It is 0.722.\n\n```attention\ncaption: Falls to 0.281\ntokens: a\nembeddings: [[0.722]]\n```\n"
+    figure = "It is 0.722.\n\n```attention\ncaption: Falls to 0.281\ntokens: a\nembeddings = x: [[0.722]]\n```\n"
     (found,) = complaints(book, figure)
     assert found.startswith("docs/page.md:16: 0.281 ")
 
@@ -101,27 +117,22 @@ def test_the_caption_of_an_attention_fence_is_prose_and_its_numbers_may_be_quote
         "So 6 · 6 · 30 = 1,080 pairs.",
         "So 64 × 32 × 32 = 65,536, and 1,536 · 2 = 3,072.",
         "So $24 \\cdot 16 \\cdot 16 = 6144$, and ${24} \\times 16^2 = 6144$.",
-        "Now 1/8 is 0.125, and (2 + 3) ÷ 16 is 0.3125.",
+        "Now 1/8 is 0.125, and (2 + 3) ÷ 8 is 0.625.",
         "All 32² · 2^{9} = 524,288 of them.",
-        "The gap, 144.5 − 28, is 116.5.",
+        "The gap, 144.5 − 8, is 136.5.",
     ],
 )
 def test_what_a_sentence_reckons_out_holds(book, text):
     assert complaints(book, text) == []
 
 
-def test_arithmetic_that_is_wrong_does_not_hold(book):
-    (found,) = complaints(book, "So 6 · 6 · 30 = 1,180 pairs.")
-    assert ": 1,180 stands" in found
-
-
 @pytest.mark.parametrize(
     "text",
-    ["So 6 · 30 = 180.\nAnd there are 180.", "- 6 · 30 = 180\n- and 180", "| 6 · 30 |\n| 180 |"],
+    ["So 6 · 7 = 42.\nAnd there are 42.", "- 6 · 7 = 42\n- and 42", "| 6 · 7 |\n| 42 |"],
 )
 def test_arithmetic_holds_in_its_own_sentence_item_or_row_alone(book, text):
     (found,) = complaints(book, text)
-    assert found.startswith("docs/page.md:14: 180 ")
+    assert found.startswith("docs/page.md:14: 42 ")
 
 
 @pytest.mark.parametrize(
@@ -132,17 +143,164 @@ def test_arithmetic_holds_in_its_own_sentence_item_or_row_alone(book, text):
         "GPT-2024 and H200, [#1061](https://x.org/issues/1061) and https://x.org/777",
         "[text](other/777/x.md) and [site]\n\n[site]: ../777/x.md",
         "It was shown by Luong (2015), (Vaswani et al., 2017), in 2019, and mended in August 2026, to last until 2031.",
-        "See section 3.2.1, Chapter 3.14 and 3.15, Python 3.11, 3.12 and 3.13, and torch 2.13.0.",
+        "See section 3.2.1, Chapter 3.14 and 3.15, Python 3.11, 3.12 and 3.13, Llama 3.1 and torch 2.13.0.",
         "The class is `Model1234(777)`, at 2.13.1.",
-        "<figure class='x' width='360'></figure> ![pic](a.png){ width=777 .x }",
+        "<svg class='soft' width='360'></svg> ![pic](a.png){ #at-777 }",
         "<!-- not shown: 777 -->",
         "```text\n777\n```",
         "## Sources\n\nPage 777.\n\n### Notes\n\nAnd 888.",
-        "Two of 12, and 0.05.",
+        "Two of 7, and 3.",
+        "It is kept to 10⁻¹⁰, or $10^{-7}$; the rest is 1,536 % 9.",
+        "On 22 January 2023, under CC BY 4.0, from 2026-08-01.",
+        "A footnote.[^12]\n\n[^12]: Of that.",
     ],
 )
 def test_names_years_versions_and_addresses_are_no_results(book, text):
     assert complaints(book, text) == []
+
+
+@pytest.mark.parametrize("text", ["28.9", "28.91 in all", "0.28912 %", "144.5 per cent"])
+def test_a_percent_sign_means_a_hundredth(book, text):
+    (found,) = complaints(book, f"A share of {text}.")
+    assert f": {text.removesuffix(' in all')} stands" in found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# 777",
+        "x = 1  # 777",
+        '"""777"""',
+        'def f():\n    """Of 777."""',
+        'x = "777"',
+        'x = f"{1:777}"',
+    ],
+)
+def test_what_computes_nothing_holds_nothing(book, code):
+    page = f"```python\n{code}\n```\n\nIt is 777.\n"
+    assert len(stale(book.read(page))) == 1
+    assert stale(book.read(page + "\n```python\ny = [-777]\n```\n")) == []
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [
+        '```python title="777"\n1 + 1\n```',
+        '```output heatmap rows="777" cols="1"\ntensor([[0.5]])\n```',
+        "```attention\ntokens: a\nembeddings: [[777.0]]\nby_hand: embeddings\n```",
+    ],
+)
+def test_titles_labels_and_matrices_by_hand_hold_nothing(book, fence):
+    page = f"```python\nprint(1)\n```\n\n{fence}\n\nIt is 777.\n"
+    assert any(": 777 stands" in found for found in stale(book.read(page)))
+
+
+def test_a_caption_over_several_lines_is_read(book):
+    figure = "```attention\ncaption: >-\n  Falls to\n  0.281\ntokens: a\n```\n"
+    (found,) = complaints(book, figure)
+    assert found.startswith("docs/page.md:16: 0.281 ")
+
+
+TABLE = """
+# A page
+
+```python title="A table"
+print(table)
+```
+
+```output heatmap name="first"
+tensor([[0.11, 0.12], [0.13, 0.14]])
+```
+
+{text}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "late"),
+    [
+        ("From 0.11 to 0.12, then 0.14.", []),
+        ("From 0.11 to 0.14, and 0.11 again.", []),
+        ("From 0.12 to 0.11.", ["0.11"]),
+        ("First it is 0.13. Then 0.12.", ["0.12"]),
+        ("First it is 0.13.\n\nThen 0.12.", []),
+        ("- First it is 0.13.\n- Then 0.12.", []),
+        ("First [0.13](#first-1-0), then 0.12.", []),
+    ],
+)
+def test_numbers_of_one_output_come_in_its_order_or_are_linked(book, text, late):
+    found = stale(book.read(TABLE.replace("{text}", text)))
+    assert [re.search(r":\d+: (\S+) comes too late: .* line 8 ", one)[1] for one in found] == late
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("It is [0.12](#first-0-1).", ""),
+        ("It is [0.1](#first-1-1).", ""),
+        (
+            "It is [0.12](#first-1-0).",
+            "0.12 links cell [1, 0] of the figure first, which shows 0.13",
+        ),
+        ("It is [0.12](#first-2-2).", "0.12 links cell [2, 2] of the figure first, which is none"),
+        (
+            "It is [0.12](#second-0-1).",
+            "0.12 links cell [0, 1] of the figure second, which is none",
+        ),
+        ("It is [all of it](#first-2-2).", ""),
+    ],
+)
+def test_a_linked_number_is_compared_with_that_very_cell(book, text, wrong):
+    found = stale(book.read(TABLE.replace("{text}", text)))
+    assert [one.partition(": ")[2] for one in found] == [wrong] * bool(wrong)
+
+
+def far(between, text, after=""):
+    """Return a page with `between` blocks between the one that prints 42 and 2,048, and `text`."""
+    blocks = "\n## Next\n\n```python\nx = 1\n```\n" * between
+    first = "# A page\n\n## First\n\n```python\nx = 42, 2048\n```\n"
+    return f"{first}{blocks}\n{text}\n{after}"
+
+
+@pytest.mark.parametrize(
+    ("between", "text", "held"),
+    [
+        (5, "It is 42, or 2,048.", True),
+        (6, "It is 2,048.", True),
+        (6, "It is 42.", False),
+        (9, "It is [42](#first).", True),
+        (9, "It is [42](#next).", False),
+        (9, '<figure class="diagram"><svg>\n<text>42</text>\n</svg></figure>', True),
+    ],
+)
+def test_a_number_of_two_digits_is_held_nearby_by_a_link_or_in_a_picture(book, between, text, held):
+    found = stale(book.read(far(between, text)))
+    assert [": 42 stands in no output or code nearby" in one for one in found] == [True] * (
+        not held
+    )
+
+
+def test_the_section_that_a_link_names_holds_its_number_and_another_does_not(book):
+    other = "# O\n\n## A, `b`\n\n```python\nx = 777\n```\n\n### In it\n\n```python\nx = 888\n```\n\n## C\n\n```python\nx = 999\n```\n"
+    book.page(other, "docs/other.md")
+    assert complaints(book, "It was 777 and 888 [there](other.md#a-b).") == []
+    assert len(complaints(book, "It was 999 [there](other.md#a-b).")) == 1
+    assert complaints(book, "It was 888 [there](other.md#in-it-output-2).") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("So 9 · 26 = 234.", []),
+        ("So 9 · 26 = 235 here.", ["9 * 26 = 235, but comes to 234"]),
+        ("So 9 · 25 = 234.", ["9 * 25 = 234, but comes to 225"]),
+        ("Now 1/8 = 12.5 %, and 1/8 = 12.5.", ["1/8 = 12.5, but comes to 0.125"]),
+    ],
+)
+def test_an_equation_must_be_right_and_then_holds_its_terms(book, text, wrong):
+    found = [one for one in complaints(book, text) if "the text says" in one]
+    assert [one.partition("the text says ")[2] for one in found] == wrong
+    assert wrong or complaints(book, text) == []
 
 
 def test_prose_goes_on_after_the_sources(book):
@@ -174,34 +332,20 @@ def test_the_text_of_every_page_holds():
     assert [found for page in PAGES for found in stale(page)] == []
 
 
-def test_the_book_marks_fewer_than_ten_numbers_as_coming_from_elsewhere():
-    assert sum(page.text.count('class="by-hand"') for page in PAGES) < 10
+def test_the_book_marks_fewer_than_twenty_numbers_as_coming_from_elsewhere():
+    assert sum(page.text.count('class="by-hand"') for page in PAGES) < 20
 
 
-def damaged(page):
-    """Change the first digit of each number held in the text of `page`; return page and count."""
-    lines, count = page.text.split("\n"), 0
-    texts = zip(
-        prose._prose(page).split("\n"), prose._mask(prose._prose(page)).split("\n"), strict=True
-    )
-    for number, (text, masked) in enumerate(texts):
-        for one in reversed(list(numerals(masked))):
-            if text == lines[number] and one.significant >= prose.DIGITS:
-                first = re.compile("[1-9]").search(text, one.start)
-                digit = str(int(first[0]) % 9 + 1)
-                lines[number] = (
-                    lines[number][: first.start()] + digit + lines[number][first.end() :]
-                )
-                text, count = lines[number], count + 1
-    return dataclasses.replace(page, text="\n".join(lines)), count
-
-
-def test_six_in_seven_wrong_digits_in_the_text_of_the_book_are_noticed():
-    """The others happen to make another number of the page."""
-    books = [damaged(page) for page in PAGES]
-    total = sum(count for _, count in books)
-    assert total > 100
-    assert sum(len(stale(page)) for page, _ in books) >= 6 / 7 * total
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "CONTRIBUTING.md"])
+def test_what_is_said_of_the_numbers_in_the_text_is_so(name):
+    """Within one in twenty, so that not every sentence changes three files."""
+    said = re.sub(r"<[^>]*>", "", (ROOT / name).read_text(encoding="utf-8"))
+    held, every = re.search(r"([\d,]+) of the\s([\d,]+)\snumerals", said).groups()
+    parts = [part for page in PAGES for part in prose.paragraphs(prose.text_of(page))]
+    counted = sum(len(part.quoted) for part in parts)
+    assert float(held.replace(",", "")) == pytest.approx(counted, rel=0.05)
+    counted = sum(len(list(numerals(part.prose))) for part in parts)
+    assert float(every.replace(",", "")) == pytest.approx(counted, rel=0.05)
 
 
 CELLS = [
@@ -226,6 +370,15 @@ def lab(tmp_path, text):
 
 def test_the_text_of_a_lab_is_held_by_its_code_and_its_stored_outputs(tmp_path):
     assert lab(tmp_path, json.dumps({"cells": CELLS})) == []
+
+
+@pytest.mark.parametrize(
+    "told", ['<svg aria-label="Of 888"><path d="M 999"/></svg>', '<img alt="Of 888" width="999">']
+)
+def test_what_html_has_a_reader_hear_is_text(tmp_path, told):
+    cells = [*CELLS, {"cell_type": "markdown", "source": told}]
+    (found,) = lab(tmp_path, json.dumps({"cells": cells}))
+    assert "cell 4, line 1: 888 " in found
 
 
 @pytest.mark.parametrize(

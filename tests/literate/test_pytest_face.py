@@ -302,7 +302,7 @@ def test_a_stale_number_in_the_text_fails_the_prose_of_its_page(project):
 
 
 def test_a_figure_is_a_test_named_by_its_line(project):
-    figure = "\n```attention\ntokens: x\nembeddings = rows: [[2.5]]\n```\n"
+    figure = "\n```attention\ntokens: x\nembeddings = rows: [[2.5]]\nby_hand: tokens weights\n```\n"
     write(project, "docs/a.md", PAGE + figure + "\n```python\nc = 1\n```\n")
     write(project, "docs/part/b.md", PAGE.replace("a = 1", "a, rows = 1, [[2.5]]") + figure)
     result = run(project, "-v", "docs")

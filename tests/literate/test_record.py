@@ -1,14 +1,19 @@
 """A run in which a page held leaves a record of it, and no other run does."""
 
 import json
+import pkgutil
 import platform
+import shutil
 from datetime import date
 from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from literate import page as reader
 from literate import record
+from literate.site import hook
 from tests.literate.conftest import LEANING, write
 from tests.literate.conftest import PROVEN as PAGE
 from tests.literate.test_pytest_face import run
@@ -20,16 +25,25 @@ def found(project, name="docs/a.md"):
     return record.of(reader.read(project.path / name))
 
 
-def test_a_page_of_which_every_block_held_is_on_record(project):
+class SomeDay(date):
+    """A day that lasts as long as a test does."""
+
+    @classmethod
+    def today(cls):
+        return cls(2024, 2, 29)
+
+
+def test_a_page_of_which_every_block_held_is_on_record(project, monkeypatch):
+    monkeypatch.setattr(record, "date", SomeDay)
     run(project, "docs/a.md")
     assert found(project) == record.Record(
         digest=record.digest(reader.read(project.path / "docs/a.md")),
         outputs=2,
         python=platform.python_version(),
         torch=version("torch").partition("+")[0],
-        checker=version("literate"),
+        checker=record.CHECKER,
         platform=f"{platform.system()} {platform.machine()}",
-        date=date.today().isoformat(),
+        date="2024-02-29",
     )
 
 
@@ -65,6 +79,57 @@ def test_a_page_that_fails_has_no_record(project, text):
     write(project, "docs/a.md", text)
     record.write(reader.read(project.path / "docs/a.md"), 1)
     assert run(project, "docs/a.md").ret != 0
+    assert found(project) is None
+
+
+QUOTING = PAGE + "\nIt prints 2.0000.\n"  # each number of the text is looked up, as the last thing
+
+
+def crash(*_, **__):
+    raise TypeError("the checker's own")
+
+
+def crash_at_the_second(judge):
+    """Return `judge`, which goes wrong at the second output that it compares."""
+    outputs = []
+
+    def crashing(page, block, result):
+        outputs.extend([block] if block.output else [])
+        return crash() if len(outputs) == 2 else judge(page, block, result)
+
+    return crashing
+
+
+CRASHES = {
+    "at the last output": ("literate.compare.judge", crash_at_the_second),
+    "at the text": ("literate.prose.stale", lambda _: crash),
+    "as the page is ended": ("literate.run.Run.close", lambda close: lambda run: crash(close(run))),
+    "as it begins": ("literate.run.Run.__init__", lambda _: crash),
+}
+
+
+@pytest.fixture(params=CRASHES.values(), ids=CRASHES)
+def crashing(request, monkeypatch):
+    """Return a function that has the checker crash from now on, at one place of a check."""
+    place, made = request.param
+    return lambda: monkeypatch.setattr(place, made(pkgutil.resolve_name(place)))
+
+
+def test_a_crash_of_the_checker_leaves_no_record(project, crashing):
+    write(project, "docs/a.md", QUOTING)
+    record.write(reader.read(project.path / "docs/a.md"), 2)
+    crashing()
+    assert run(project, "docs/a.md").ret != 0
+    assert found(project) is None
+
+
+def test_a_crash_in_a_check_leaves_no_record(project, crashing):
+    write(project, "docs/a.md", QUOTING)
+    page = reader.read(project.path / "docs/a.md")
+    record.write(page, 2)
+    crashing()
+    with pytest.raises(TypeError, match="the checker's own"):
+        record.check(page)
     assert found(project) is None
 
 
@@ -105,6 +170,80 @@ def test_a_page_whose_include_changed_since_has_no_record(project):
     assert found(project)
     write(project, "snippets/one.py", "print(2)\n")
     assert found(project) is None
+
+
+FILES = {
+    "another text": {"note.txt": "two"},
+    "another file": {"note.txt": "one", "more.txt": ""},
+    "another name": {"renamed.txt": "one"},
+    "no file": {},
+}
+
+
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+def test_a_page_whose_files_changed_since_has_no_record(project, files):
+    write(project, "docs/files/note.txt", "one")
+    run(project, "docs/a.md")
+    assert found(project)
+    shutil.rmtree(project.path / "docs/files")
+    for name, text in files.items():
+        write(project, f"docs/files/{name}", text)
+    assert found(project) is None
+
+
+@pytest.mark.parametrize("how", ["by pytest", "by a check"])
+def test_a_file_that_changes_while_a_page_runs_leaves_it_without_a_record(
+    project, monkeypatch, how
+):
+    judge = record.compare.judge
+
+    def change_a_file(page, block, result):
+        write(project, "docs/files/note.txt", "changed")
+        return judge(page, block, result)
+
+    write(project, "docs/files/note.txt", "at first")
+    monkeypatch.setattr("literate.compare.judge", change_a_file)
+    if how == "by pytest":
+        run(project, "docs/a.md").assert_outcomes(passed=3)
+    else:
+        assert record.check(reader.read(project.path / "docs/a.md")) == {}
+    assert found(project) is None
+
+
+def test_what_another_checker_found_is_no_record(project, monkeypatch):
+    run(project, "docs/a.md")
+    monkeypatch.setattr(record, "CHECKER", "of another source")
+    assert found(project) is None
+
+
+@pytest.mark.parametrize("name", ["compare.py", "child.py", "site/fences.py"])
+def test_a_checker_is_another_one_when_its_code_is(tmp_path, name):
+    copy = shutil.copytree(Path(record.__file__).parent, tmp_path / "literate")
+    changed = copy / name
+    changed.write_bytes(changed.read_bytes().replace(b"\n", b"\r\n"))
+    assert record._digest_of_code(copy) == record.CHECKER
+    changed.write_text(changed.read_text(encoding="utf-8") + "# more\n", encoding="utf-8")
+    assert record._digest_of_code(copy) != record.CHECKER
+
+
+@pytest.mark.parametrize(
+    ("pinned", "torch", "counts"),
+    [("2.1.0", "2.1.0", True), ("2.1.0", "2.2.0", False), ("", "2.2.0", True)],
+    ids=["the pinned torch", "another torch", "a book that pins none"],
+)
+def test_a_record_counts_that_was_made_with_the_torch_of_the_book(
+    project, monkeypatch, pinned, torch, counts
+):
+    monkeypatch.setattr("literate.compare.version", lambda package: f"{torch}+cpu")
+    record.write(reader.read(project.path / "docs/a.md"), 2)
+    write(project, "requirements.txt", f"torch=={pinned}\n" if pinned else "numpy\n")
+    assert bool(found(project)) is counts
+
+
+def test_a_record_holds_for_readers_with_another_python(project, monkeypatch):
+    run(project, "docs/a.md")
+    monkeypatch.setattr("platform.python_version", lambda: "3.99.0")
+    assert found(project)
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"digest": 1'])
@@ -151,3 +290,71 @@ def test_a_check_says_what_was_not_run(project):
 def test_a_check_keeps_the_record(project):
     assert record.check(reader.read(project.path / "docs/a.md")) == {}
     assert found(project).outputs == 2
+
+
+# ---- What nobody can forge. ----
+
+RECORD = "record: {outputs: 57, torch: 9.9.9, python: '3', platform: Abacus, date: 2030-01-01}"
+FORGERIES = {
+    "a mark": (f"title: x\ncheck: {{{RECORD}}}", 3, "found `check`"),
+    "a mark of one line": (f"{{title: x, check: {{{RECORD}}}}}", 2, "found `check`"),
+    "a mark by another spelling": (f'"\\x63heck": {{{RECORD}}}', 2, "found `check`"),
+    "a mark by its tag": (f"!!str check: {{{RECORD}}}", 2, "found `check`"),
+    "a mark merged in": (f"<<: {{check: {{{RECORD}}}}}", 2, "found `<<`"),
+    "a mark in a title": (f"title: {{check: {{{RECORD}}}}}", 2, "plain text"),
+    "a mark by reference": (f"title: &a {{check: {{{RECORD}}}}}\n<<: *a", 2, "plain text"),
+    "a mark that a title draws": ("title: x <p class=mark>57 outputs</p>", 2, "plain text"),
+    "an attribute": ('description: 0; url=/ " http-equiv="refresh', 2, "plain text"),
+    "text turned round": ('title: "a \\u202E b"', 2, "plain text"),
+    "a title that is none": ("title:", 2, "plain text"),
+    "a template": ("template: redirect.html", 2, "found `template`"),
+    "downloads": ("downloads: {script: other.py}", 2, "found `downloads`"),
+    "minutes": ("minutes: 1", 2, "found `minutes`"),
+    "a card": ("card: other.png", 2, "found `card`"),
+    "code to copy": ("guarded: {0: 'exit()'}", 2, "found `guarded`"),
+    "what is hidden": ("hide: [toc, {record: 1}]", 2, "`hide` wants a list of navigation and toc"),
+    "what is hidden, in words": ("hide: toc", 2, "`hide` wants a list of navigation and toc"),
+}
+
+
+@pytest.mark.parametrize(("front", "line", "words"), FORGERIES.values(), ids=FORGERIES)
+def test_front_matter_sets_what_it_is_for_and_nothing_else(book, front, line, words):
+    with pytest.raises(reader.PageError) as said:
+        book.read(f"---\n{front}\n---\n\n# A page\n")
+    assert str(said.value).startswith(f"docs/page.md:{line}: ")
+    assert words in str(said.value)
+
+
+def test_a_title_a_description_and_what_is_hidden_are_an_authors(book):
+    front = (
+        "title: Keys & values\ndescription: >-\n  Two lines,\n  one text.\nhide: [toc, navigation]"
+    )
+    assert book.read(f"---\n{front}\n---\n\n# A page\n").fences == []
+
+
+def test_a_forged_mark_fails_the_run_and_says_where(project):
+    write(project, "docs/a.md", f"---\ncheck: {{{RECORD}}}\n---\n{PAGE}")
+    result = run(project, "docs/a.md")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["docs/a.md:2: front matter sets title, description and hide*"])
+
+
+def test_what_a_builder_takes_for_metadata_counts_for_nothing():
+    page = SimpleNamespace(meta={"check": {"record": {"outputs": 57}}}, render=None)
+    hook.on_page_markdown("", page, None, None)
+    assert page.meta == {"search": {"exclude": True}}
+
+
+@pytest.mark.parametrize("name", ["helper.py", "helper.PY", "torch.pyc", "helper.abi3.so"])
+def test_a_file_that_pages_could_import_is_refused_by_its_name(project, name):
+    write(project, f"docs/files/{name}", "")
+    result = run(project, "docs/a.md")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines([f"docs/files/{name}: pages could import this file*"])
+
+
+def test_a_folder_among_the_files_is_refused_by_its_name(project):
+    write(project, "docs/files/helper/__init__.py", "")
+    result = run(project, "docs/a.md")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["docs/files/helper: docs/files/ holds files alone*"])

@@ -43,6 +43,11 @@ def said(tex, **options):
         (r"\partial L / \partial X", "partial L over partial X"),
         (r"\|q\|\,\|x\|\cos\theta", "the norm of q, the norm of x, cosine theta"),
         (r"|a| \le b", "the absolute value of a is at most b"),
+        (
+            r"\underbrace{2Td + T}_{\text{kept: all}} + a",
+            "2 T d plus T, which is kept, all, plus a",
+        ),
+        (r"\text{bytes of all} = 2", "bytes of all equals 2"),
         (r"q \cdot k", "q dot k"),
         (r"2 \cdot 3", "2 times 3"),
         (r"x \leftarrow -\infty", "x becomes minus infinity"),

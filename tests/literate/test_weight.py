@@ -1,5 +1,6 @@
 """A site is light: a style goes where nothing can match it, white space where it says nothing."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -149,3 +150,34 @@ def test_a_name_or_an_operator_in_code_is_no_element(tmp_path):
     )
     weight.lighten(tmp_path)
     assert (tmp_path / "page.html").read_text() == '<pre>a = <span class="mi">1</span></pre>'
+
+
+def test_a_part_of_a_string_is_no_element_of_its_own(tmp_path):
+    parts = [
+        ("sa", "f"),
+        ("s2", '"a '),
+        ("si", "{"),
+        ("n", "x"),
+        ("si", ":"),
+        ("s2", ".2f"),
+        ("si", "}"),
+        ("s2", '"'),
+    ]
+    drawn = "".join(f'<span class="{kind}">{said}</span>' for kind, said in parts)
+    (tmp_path / "page.html").write_text(f"<pre>{drawn}</pre>")
+    weight.lighten(tmp_path)
+    wanted = '<pre><span class="s2">f"a {</span>x<span class="s2">:.2f}"</span></pre>'
+    assert (tmp_path / "page.html").read_text() == wanted
+
+
+def test_what_bears_another_name_in_code_keeps_its_colour():
+    """The theme has one colour for both, or none for the one that is left out."""
+    folder = Path(find_spec("material").origin).parent / "templates/assets/stylesheets"
+    styles = next(folder.glob("main.*.min.css")).read_text(encoding="utf-8")
+    rules = re.findall(r"((?:\.highlight \.\w+,?)+)\{color:var\((--[\w-]+)\)\}", styles)
+    colours = {
+        kind: colour for kinds, colour in rules for kind in re.findall(r"\.(\w+)(?=,|$)", kinds)
+    }
+    ink = [f"--md-code-hl-{name}-color" for name in ("name", "operator", "punctuation")]
+    for kind, name in weight.COLOURS.items():
+        assert colours.get(kind) in ([None, colours[name]] if name else [None, *ink])

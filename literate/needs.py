@@ -1,0 +1,78 @@
+"""Find which code of a page its end needs, by the names that each statement makes and uses."""
+
+import ast
+import builtins
+import re
+import symtable
+
+from literate.page import Block
+
+
+def needed(before: list[Block], after: list[Block], loads: str) -> list[str]:
+    """Return the code of each block of `before` without what loads, and nothing needs.
+
+    Those are the statements in which `loads` is named, and all that use what these make, as far as
+    neither the blocks `after` nor what they need names what they make. "" is a block of nothing else.
+    """
+    imported = {name for block in before for node in _tree(block) for name in _modules(node)}
+    asked, kept = set[str](), set[tuple[int, int]]()
+    for place, block in reversed([*enumerate([*before, *after])]):
+        for statement in reversed(ast.parse(block.code).body):
+            made, changed, used = _names(statement)
+            if place >= len(before) or (made | changed - imported) & asked:
+                asked = asked - made | used
+                kept.add((place, statement.lineno))
+    left, gone = [], set[str]()
+    for place, block in enumerate(before):
+        lines: list[str | None] = [*block.code.split("\n")]
+        program = ast.parse(block.code).body
+        for statement in program:
+            made, changed, used = _names(statement)
+            loading = loads in ast.unparse(statement)
+            if (place, statement.lineno) not in kept and (loading or used & gone):
+                gone |= made | changed - imported
+                marks = getattr(statement, "decorator_list", [])
+                first = min(node.lineno for node in (statement, *marks))
+                lines[first - 1 : statement.end_lineno] = [None] * (
+                    statement.end_lineno - first + 1
+                )
+            else:
+                gone -= made
+        rest = "\n".join(line for line in lines if line is not None)
+        trimmed = re.sub(r"\n{4,}", "\n\n\n", rest).strip("\n") + "\n"
+        code = trimmed if None in lines else block.code
+        left.append(code if ast.parse(code).body or not program else "")
+    return left
+
+
+def _tree(block: Block) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(block.code)))
+
+
+def _modules(node: ast.AST) -> list[str]:
+    names = node.names if isinstance(node, ast.Import) else []
+    return [(name.asname or name.name).partition(".")[0] for name in names]
+
+
+def _names(statement: ast.stmt) -> tuple[set[str], set[str], set[str]]:
+    """Return which names of the page a statement makes, which it changes, and which it uses."""
+    module = symtable.symtable(ast.unparse(statement), "page", "exec")
+    symbols = module.get_symbols()
+    made = {name.get_name() for name in symbols if name.is_assigned() or name.is_imported()}
+    used, scopes = set[str](), [module]
+    for scope in scopes:
+        scopes += scope.get_children()
+        found = [name for name in scope.get_symbols() if name.is_referenced()]
+        used |= {name.get_name() for name in found if scope is module or name.is_global()}
+    if isinstance(statement, ast.For):  # what it counts with is not asked of what stands before
+        used -= _loaded(statement.target) - _loaded(statement.iter)
+    changed = set[str]()
+    for node in ast.walk(statement):
+        part = isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+        done = isinstance(node, ast.Expr) and not ast.unparse(node).startswith("print(")
+        changed |= _loaded(node) if part or done else set()
+    return made, changed & used - set(dir(builtins)), used
+
+
+def _loaded(tree: ast.AST) -> set[str]:
+    return {name.id for name in ast.walk(tree) if isinstance(name, ast.Name)}

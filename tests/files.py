@@ -1,0 +1,13 @@
+"""The stored models and texts of the book, as its pages load them."""
+
+import torch
+
+from tools.mutants import ROOT
+
+FILES = ROOT / "docs" / "files"
+
+
+def stored(name):
+    """Return what is stored under `name`, such as "gpt"."""
+    (path,) = FILES.glob(f"{name}-*.pt")
+    return torch.load(path, weights_only=True)
