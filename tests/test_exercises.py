@@ -1,24 +1,27 @@
 """An exercise can be done: its stub is refused with a reason, its solution is right, and a hint stands between."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import nbformat
+from nbclient import NotebookClient
 
 from literate import export
 from literate.run import Run
+from tests import answers, tries
 from tests.pages import PAGES, each
+from tools.mutants import ROOT
 
 EXERCISE = re.compile(
-    r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment) · (easy|medium|hard)\.\*\*", re.M
+    r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment|Mend) · (easy|medium|hard)\.\*\*", re.M
 )
 CHECK = re.compile(r"^def check_(\d+)\(", re.M)
-TRY = """
-try:
-    exec({!r}, globals())
-except AssertionError as refusal:
-    print("refused:", refusal)
-"""
+STUB = re.compile(r"^(?:def |class )?answer_(\d+)\b", re.M)
 
 
 def exercises(page):
@@ -56,9 +59,9 @@ def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page):
         exercise, number = text[match.start() : end], match[1]
         parts = (
             'python title="Your answer"',
+            '??? tip "Hint"',
             'python title="Check"',
             f"def check_{number}(",
-            '??? tip "Hint"',
             '??? success "Solution"',
             f"\n    check_{number}(answer_{number})\n",
             f"\n    Exercise {number}: right\n",
@@ -77,27 +80,87 @@ SOON = (
 )
 
 
+def solved(page, cells):
+    """Return the code of `cells` with each solution of `page` after its stub, not called yet."""
+    filled = []
+    for cell in cells:
+        filled.append(cell.source)
+        if not CHECK.search(cell.source) and (stub := STUB.search(cell.source)):
+            own = [code for number, code in solutions(page) if number == stub[1]]
+            filled += [code.replace(f"check_{stub[1]}(answer_{stub[1]})\n", "") for code in own]
+    return filled
+
+
+def without_a_network(cells, home):
+    """Return an environment in which nothing is fetched; the files that the notebook names are there."""
+    folder = home / "torch/hub/checkpoints"
+    folder.mkdir(parents=True)
+    for name in export.STORED.findall(cells[0].source):
+        shutil.copy(ROOT / "docs/files" / name, folder)
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    return nowhere | {"TORCH_HOME": str(home / "torch"), "OMP_NUM_THREADS": "1", "HOME": str(home)}
+
+
+def printed_by(program, home, environ):
+    """Return the lines that a program prints, run by a Python of its own."""
+    (home / "practice.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-I", "practice.py"]
+    environ = environ | {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def unsolved(page):
+    """Return what a check says, exercise by exercise, of a stub that nobody has touched."""
+    said = {"Mend": "not right yet: .+"}
+    kinds = [match[2] for match in EXERCISE.finditer(exercises(page))]
+    return [f"Exercise {n}: {said.get(k, 'not filled in yet')}" for n, k in enumerate(kinds, 1)]
+
+
+def agree(lines, patterns):
+    """Say whether the lines that speak of exercises are those of `patterns`, in their order."""
+    told = [line for line in lines if line.startswith("Exercise ")]
+    return len(told) == len(patterns) and all(map(re.fullmatch, patterns, told))
+
+
 @each(SETTING, SOON)
-def test_each_check_refuses_the_stub_and_accepts_the_solution_in_the_practice_notebook(page):
-    tries, checked = [], []
-    for cell in practised(page):
-        if cell.cell_type == "code" and (check := CHECK.search(cell.source)):
-            solved = [code for number, code in solutions(page) if number == check[1]]
-            tries += [TRY.format(cell.source), *solved, cell.source]
-            checked.append((check[1], len(tries) - len(solved) - 2, len(tries) - 1))
-        elif cell.cell_type == "code":
-            tries.append(cell.source)
-    # No two blocks are equal, so that each has a result of its own.
-    blocks = [replace(page.blocks[0], code=c, output=None, start=n) for n, c in enumerate(tries, 1)]
-    run = Run(replace(page, blocks=blocks, fences=[]))
-    try:
-        results = run.all()
-    finally:
-        run.close()
-    assert [result.traceback for result in results if result.raised] == []
-    for number, stub, solution in checked:
-        assert re.match(r"refused: \S", results[stub].printed), results[stub].printed
-        assert results[solution].printed.endswith(f"Exercise {number}: right\n")
+def test_a_practice_notebook_runs_as_it_is_and_says_what_is_not_filled_in_yet(page, tmp_path):
+    cells = practised(page)
+    program = "\n\n\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    lines = printed_by(program, tmp_path, without_a_network(cells, tmp_path))
+    count = len(unsolved(page))
+    report = [f"Exercise {n}: not done yet" for n in range(1, count + 1)]
+    assert agree(lines, unsolved(page) + report), lines
+    assert lines[-1 - count] == f"0 of {count} exercises done"
+
+
+@each(SETTING, SOON)
+def test_with_the_solutions_a_practice_notebook_says_that_all_is_done(page, tmp_path):
+    cells = practised(page)
+    program = solved(page, [cell for cell in cells if cell.cell_type == "code"])
+    environ = without_a_network(cells, tmp_path)
+    lines = printed_by("\n\n\n".join(program), tmp_path, environ)
+    numbers = range(1, len(unsolved(page)) + 1)
+    said = [f"Exercise {n}: {word}" for word in ("right", "done") for n in numbers]
+    assert agree(lines, said), lines
+    assert lines[-1 - len(numbers)] == f"{len(numbers)} of {len(numbers)} exercises done"
+
+
+@each(SETTING, SOON[:1])
+def test_all_cells_of_a_practice_notebook_run_in_jupyter(page, tmp_path, monkeypatch):
+    cells = practised(page)
+    for name, value in without_a_network(cells, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    book = nbformat.reads(export.practice(page), as_version=4)
+    NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
+    assert [output for output in outputs if output.get("name") != "stdout"] == []
+    lines = "".join(output.text for output in outputs).splitlines()
+    report = [f"Exercise {n}: not done yet" for n in range(1, len(unsolved(page)) + 1)]
+    assert agree(lines, unsolved(page) + report), lines
 
 
 @each(SETTING)
@@ -108,7 +171,8 @@ def test_the_practice_notebook_has_every_part_of_an_exercise_but_its_solution(pa
     asked = [match[0] for match in EXERCISE.finditer(exercises(page))]
     assert [match[0] for match in EXERCISE.finditer(text)] == asked
     called = [cell.source.split("\n")[-1] for cell in code if CHECK.search(cell.source)]
-    assert called == [f"check_{n}(answer_{n})" for n in range(1, len(asked) + 1)]
+    numbers = range(1, len(asked) + 1)
+    assert called == [f"practice.check({n}, check_{n}, answer_{n})" for n in numbers]
     hints = [cell for cell in cells if cell.source.count("<details>")]
     assert sum(cell.source.count("<summary>Hint</summary>") for cell in hints) == len(asked)
     assert [c for c in hints if c.source.count("<details>") != c.source.count("</details>")] == []
@@ -119,12 +183,92 @@ def test_the_practice_notebook_has_every_part_of_an_exercise_but_its_solution(pa
 
 @each(SETTING)
 def test_the_practice_notebook_has_the_code_of_the_page_and_little_else(page):
-    kept = [block for block in page.blocks if not block.solution]
-    code = [cell for cell in practised(page) if cell.cell_type == "code"]
-    assert len(code) == len(kept)
-    for block, cell in zip(kept, code, strict=True):
-        assert block.raises or cell.source.startswith(block.code.rstrip("\n"))
+    kept = export.practised(page).blocks
+    first, *code, last = [cell for cell in practised(page) if cell.cell_type == "code"]
+    assert (first.source, last.source) == (export.PRACTICE, "practice.report()")
+    assert [cell.source for cell in code] == [block.code.rstrip("\n") for block in kept]
+    practised_at = {block.line: block.code.splitlines() for block in kept}
+    for block in page.blocks:
+        whole, left = block.code.splitlines(), practised_at.get(block.line, [])
+        if not (block.solution or block.raises):
+            assert [
+                line for line in left if line not in ["", *whole] and "practice.check(" not in line
+            ] == []
+            shorter = set(whole) - set(left)
+            assert not shorter or export.FETCHES in page.text, shorter
     before = "".join(cell.source for cell in practised(page)).partition("## Exercises")[0]
     told = page.text.partition("\n## Exercises\n")[0]
     sentences = [s for s in re.findall(r"^[A-Z][^`\n]{60,}$", told, re.M) if s in before]
     assert [s for s in sentences if not any(s in block.code for block in kept)] == []
+
+
+def trial(page):
+    """Return the steps of a run of `page` in which each exercise is tried, and where each try stands.
+
+    A step is code; a try is (the number of an exercise, the name of a form, its place among the steps).
+    """
+    steps = [f"__tries__, __stubs__ = __import__('runpy').run_path({tries.__file__!r}), {{}}"]
+    found, number = [], ""
+    for block, code in zip(page.blocks, export.pieces(page), strict=True):
+        steps.append(code)
+        if check := CHECK.search(code):
+            number = check[1]
+        elif not block.solution and (stub := STUB.search(code)):
+            steps.append(f"__stubs__[{stub[1]!r}] = answer_{stub[1]}")
+        elif f"check_{number}(answer_{number})" in code:
+            by_hand = {
+                f"{kind} by hand, {n}": code
+                for kind, listed in (("right", answers.RIGHT), ("wrong", answers.WRONG))
+                for n, code in enumerate(listed.get(page.name, {}).get(int(number), []), 1)
+            }
+            generated = dict.fromkeys([*tries.RIGHT_FORMS, *tries.WRONG_FORMS], "")
+            endless = answers.ENDLESS.get(page.name, {}).get(int(number), [])
+            for form, hand in (generated | by_hand).items():
+                if form in endless:
+                    continue
+                told = f"{number!r}, {form!r}, globals(), __stubs__[{number!r}], {hand!r}"
+                found.append((int(number), form, len(steps)))
+                steps.append(f"__tries__['attempt']({told})")
+    return steps, found
+
+
+def played(page, steps):
+    """Run `steps` one by one in one process, as blocks of `page`; return their results."""
+    # No two blocks are equal, so that each has a result of its own.
+    blocks = [replace(page.blocks[0], code=c, output=None, start=n) for n, c in enumerate(steps, 1)]
+    run = Run(replace(page, text="", blocks=blocks, fences=[]))
+    try:
+        results = run.all()
+    finally:
+        run.close()
+    assert [result.traceback for result in results if result.raised] == []
+    return results
+
+
+def behaved(form, said):
+    """Say whether a check that `said` this to an answer of `form` treated it as it should."""
+    right = form in tries.RIGHT_FORMS or form.startswith("right by hand")
+    return said == "right" if right else bool(re.match(r"refused: \S", said))
+
+
+@each(SETTING, SOON)
+def test_each_check_takes_right_answers_in_any_form_and_refuses_wrong_ones(page):
+    steps, found = trial(page)
+    results = played(page, steps)
+    said = {(n, form): json.loads(results[at].printed) for n, form, at in found}
+    odd = {key: what for key, what in said.items() if what and not behaved(key[1], what)}
+    pardoned = answers.PARDONED.get(page.name, {})
+    odd_still = {n: [form for m, form in odd if m == n] for n, _ in odd}
+    weak = {n: [f for f in odd_still[n] if f not in pardoned.get(n, {})] for n in odd_still}
+    weak = {n: listed for n, listed in weak.items() if listed}
+    told = [f"exercise {n}, {form}: {what}" for (n, form), what in odd.items()]
+    assert weak == answers.WEAK.get(page.name, {}), "\n".join(
+        ["not as tests/answers.py says", *told]
+    )
+    needless = [
+        (n, form) for n, listed in pardoned.items() for form in listed if (n, form) not in odd
+    ]
+    assert needless == [], "pardoned, and as it should be without"
+    wrong = [n for n, form in said if said[n, form] and form not in tries.RIGHT_FORMS]
+    few = sorted({n for n in wrong if wrong.count(n) < 5})
+    assert few == answers.FEW.get(page.name, []), "too few wrong answers"
