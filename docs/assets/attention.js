@@ -1,5 +1,5 @@
 /* The explorable of attention. The page already shows the right tables; this makes them answer.
-   It computes in float64, as literate/site/explorable.py does. */
+   It computes in float64, as literate/explorable.py does. */
 (function () {
   "use strict";
   if (customElements.get("attention-explorable")) return;

@@ -258,6 +258,7 @@
     };
     name(".md-search[role=dialog]", "Search the book");
     name(".md-search__scrollwrap", "Search results");
+    document.querySelector(".md-search__scrollwrap")?.setAttribute("role", "group"); // what bears a name
     name(".md-nav--primary .md-nav--secondary", "On this page, in the menu");
     // A part with a page of its own is labelled by an arrow, which says nothing.
     for (const part of document.querySelectorAll(".md-nav[aria-labelledby]")) {

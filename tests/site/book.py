@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import gzip
 import http.server
 import os
 import re
@@ -137,7 +136,13 @@ WAKE = """async () => {
 
 USE = """async () => {
   const one = (what) => document.querySelector(`.md-content article ${what}`);
-  const until = async (holds) => { while (!holds()) await new Promise(requestAnimationFrame) };
+  // By the clock: an engine may leave out the frames of a window that nobody sees.
+  const until = async (holds) => {
+    for (let tries = 0; !holds(); tries++) {
+      if (tries > 2000) throw new Error(`never: ${holds}, in a window that is ${document.visibilityState}`);
+      await new Promise((passed) => setTimeout(passed, 20));
+    }
+  };
   const told = { focus: document.activeElement.tagName, scrolled: scrollY };
   // An engine may let a script copy only after a real click; what would be copied is asked here.
   let copied;
@@ -205,6 +210,20 @@ def show(page, viewport=None, **media):
     page.evaluate(DRAWN)
 
 
+def open_in_its_fonts(page, address):
+    """Open a page that waits for its fonts, since those that would stand in are the machine's."""
+
+    def wait(styles):
+        answer = styles.fetch()
+        text = re.sub(r"font-display:\s*optional", "font-display: block", answer.text())
+        styles.fulfill(response=answer, body=text)
+
+    page.route("**/*.css", wait)
+    page.goto(address)
+    page.evaluate(DRAWN)
+    assert set(page.evaluate("[...document.fonts].map((font) => font.display)")) == {"block"}
+
+
 def scroll_to_the_end(page):
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.evaluate(DRAWN)
@@ -270,13 +289,6 @@ def small_book(project: Path, **pages: str) -> Path:
 def parsed(path: Path) -> lxml.html.HtmlElement:
     """A page as a tree, which tests share and none changes."""
     return lxml.html.document_fromstring(path.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def gzipped(path: Path) -> int:
-    """Size in bytes of a file as a host sends it; fonts are compressed already."""
-    content = path.read_bytes()
-    return len(content) if path.suffix == ".woff2" else len(gzip.compress(content, 9))
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

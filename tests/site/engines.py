@@ -22,7 +22,7 @@ from selenium import webdriver
 from selenium.webdriver.webkitgtk.options import Options
 from selenium.webdriver.webkitgtk.service import Service
 
-PATIENCE = 30  # seconds until an answer counts as none
+PATIENCE = 120  # seconds until an answer counts as none: a busy machine is no fault of a page
 SETTINGS = {
     "app.update.enabled": False,
     "browser.shell.checkDefaultBrowser": False,
@@ -115,6 +115,7 @@ def webkit(_: Path):
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # its own
             started = webdriver.WebKitGTK(options=options, service=service)
         with started:
+            started.set_script_timeout(PATIENCE)
             started.set_window_size(1280, 940)
             yield WebKit(started)
 

@@ -8,6 +8,9 @@ from PIL import Image
 
 from tests.site import book
 
+# A row of a heatmap in which no cell is hidden, so that each has the length of its bar.
+WHOLE_ROW = ".heatmap tbody tr:not(:has(td:not([style])))"
+
 
 def formulas(site):
     """Every formula of the book, and what is said for it: `(path, LaTeX, words)`."""
@@ -45,7 +48,7 @@ def test_in_forced_colours_a_scale_and_its_cells_are_told_by_length(look, scheme
     for bar in page.locator(".output .key .bar").all():
         inside = painted(page, bar).crop((2, 2, 30, 10))
         assert len(inside.getcolors()) > 1, "a blank scale"
-    for cell in page.locator(".output .heatmap").first.locator("tbody tr:first-child td").all():
+    for cell in page.locator(f".output {WHOLE_ROW}").first.locator("td").all():
         share = float(cell.get_attribute("style").partition(":")[2])
         picture = painted(page, cell)
         line = [picture.getpixel((x, picture.height - 2)) for x in range(picture.width)]

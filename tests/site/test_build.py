@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from lxml import html
 
-from literate import export, page, record
+from literate import compare, export, page, record
 from tests.site import book
 
 
@@ -56,7 +56,7 @@ def test_no_id_is_given_twice(site, path):
 def test_every_figure_output_and_exercise_has_an_address_and_a_link_to_it(site, path):
     (article,) = book.parsed(site / path).cssselect(".md-content article")
     places = article.cssselect("figure, .lab-table")
-    starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment)\b")
+    starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment|Mend)\b")
     bold = article.cssselect("p > strong")
     places += [one.getparent() for one in bold if starts.match(one.text_content())]
     links = article.cssselect("a.headerlink")
@@ -201,10 +201,18 @@ def test_a_page_that_nobody_checked_says_so(marked):
 def test_the_mark_says_what_the_record_says(marked):
     record.write(page.read(marked.project / "docs/index.md"), 1)
     path = marked.project / ".checked/docs/index.md.json"
-    words = {"torch": "1.2.3", "python": "9.8.7", "platform": "Abacus", "date": "2001-02-03"}
+    words = {"python": "9.8.7", "platform": "Abacus", "date": "2001-02-03"}
     path.write_text(json.dumps(json.loads(path.read_text()) | words))
     said = marked(PROVEN)
-    assert "1 output compared on 2001-02-03, with PyTorch 1.2.3 and Python 9.8.7 on Abacus." in said
+    versions = f"PyTorch {compare.pinned_torch(marked.project)} and Python 9.8.7"
+    assert f"1 output compared on 2001-02-03, with {versions} on Abacus." in said
+
+
+def test_a_page_that_was_checked_with_another_torch_has_no_mark(marked):
+    record.write(page.read(marked.project / "docs/index.md"), 1)
+    path = marked.project / ".checked/docs/index.md.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"torch": "1.2.3"}))
+    assert marked(PROVEN).startswith("Not checked yet.")
 
 
 def test_a_page_that_changed_since_it_was_checked_has_no_mark(marked):
@@ -229,7 +237,7 @@ def test_the_book_is_published_as_text_for_machines(site):
 @pytest.mark.parametrize("source", book.LABS)
 def test_a_lab_weighs_no_more_than_its_content(site, source):
     path = source.removesuffix(".ipynb") + ".html"
-    assert book.gzipped(site / path) <= 60 * 1024
+    assert (site / path).stat().st_size <= 150_000
     (article,) = book.parsed(site / path).cssselect(".md-content article")
     assert article.cssselect("style, script, [class*=jp-], clipboard-copy") == []
     blocks = article.cssselect(".language-python.highlight code")
@@ -313,6 +321,25 @@ def test_a_page_is_described_by_the_question_that_it_asks_first(tmp_path):
     book.build(tmp_path / "site", book.small_book(tmp_path, index="# Home\n\nWhy? So. And on.\n"))
     html = (tmp_path / "site/index.html").read_text("utf-8")
     assert '<meta name="description" content="Why?">' in html
+
+
+def test_a_tag_that_a_first_sentence_or_a_heading_names_stays_text(tmp_path):
+    tag = '</title><img src="x" onerror="f()">'
+    text = f'# The `{tag}` of it\n\nWhy "`{tag}`" & `&lt;b>`? So.\n'
+    project = book.small_book(tmp_path, index=text, next=text)
+    result = book.build(tmp_path / "site", project)
+    assert result.returncode == 0, result.stderr
+    asked = f'Why "{tag}" & &lt;b>?'
+    for name in ("index", "next"):
+        drawn = html.document_fromstring((tmp_path / f"site/{name}.html").read_text("utf-8"))
+        assert drawn.cssselect("[onerror]") == []
+        about = drawn.cssselect("meta[name=description], meta[property='og:description']")
+        assert {one.get("content") for one in about} == {asked}
+    footer = html.document_fromstring((tmp_path / "site/index.html").read_text("utf-8"))
+    assert [one.text_content() for one in footer.cssselect(".book-next em")] == [asked]
+    index = (tmp_path / "site/assets/search-index.js").read_text("utf-8")
+    assert json.dumps(asked) in index
+    assert f"): {asked}\n" in (tmp_path / "site/llms.txt").read_text("utf-8")
 
 
 def test_a_page_says_how_many_minutes_it_takes_and_at_least_one(tmp_path):

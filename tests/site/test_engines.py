@@ -8,6 +8,7 @@ from PIL import ImageChops
 
 from tests.site import book, engines
 
+pytestmark = pytest.mark.engines
 WATCH = """<script>if (!window.wrong) {
   window.wrong = [];
   addEventListener("error", (e) => wrong.push(e.message || e.target.src || e.target.href), true);
@@ -131,6 +132,7 @@ def test_every_page_loads_without_an_error(open_page):
     assert {path: wrong for path in book.PAGES if (wrong := open_page(path).run(WRONG))} == {}
 
 
+@pytest.mark.smoke
 def test_every_feature_works_after_a_click_and_after_going_back(open_page, address):
     engine = open_page("index.html")
     engine.run(book.CLICK, address + book.CHAPTER)
@@ -144,6 +146,7 @@ def test_every_feature_works_after_a_click_and_after_going_back(open_page, addre
     )
 
 
+@pytest.mark.smoke
 def test_search_gives_results_after_a_click(open_page, address):
     engine = open_page("index.html")
     engine.run(book.CLICK, address + "foundations/index.html")

@@ -40,17 +40,27 @@ def open_with_late_fonts(page, address, path):
     page.evaluate(book.DRAWN)
 
 
+each_window = pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
+
+
 @each_lab
-@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
-def test_the_first_screen_holds_the_answer_and_nothing_on_it_moves(visit, address, path, viewport):
+@each_window
+def test_the_first_screen_holds_the_answer(visit, address, path, viewport):
     page = visit("assets/favicon.svg", viewport=viewport)
-    open_with_late_fonts(page, address, path)
+    book.open_in_its_fonts(page, address + path)
     finding, figure, drawn = page.evaluate(PLACES)
     assert finding < viewport["height"]
     if viewport == book.WIDE:
         assert figure <= viewport["height"]
     else:
         assert drawn < viewport["height"] - 200
+
+
+@each_lab
+@each_window
+def test_nothing_of_a_lab_moves_when_its_fonts_come_late(visit, address, path, viewport):
+    page = visit("assets/favicon.svg", viewport=viewport)
+    open_with_late_fonts(page, address, path)
     assert page.evaluate(MOVED) == []
 
 

@@ -11,9 +11,10 @@ from axe_playwright_python.base import AXE_SCRIPT
 from literate.page import read
 from tests.site import book
 
-# Bytes, gzipped, beside the files that a page includes for its readers to copy.
-FIRST_VIEW = 120 * 1024
-FURTHER_VIEW = 25 * 1024
+# Bytes beside the files that a page includes for its readers to copy. They are counted before a host
+# compresses them, to about a third and a sixth, since each library compresses a little otherwise.
+FIRST_VIEW = 450_000
+FURTHER_VIEW = 200_000  # of text; what a page includes comes on top
 # Home, a chapter and a lab stand for the others where the frame around the text is asked about.
 KINDS = ["index.html", book.CHAPTER, "labs/heads.html"]
 PHONE = {"viewport": {"width": 360, "height": 780}, "has_touch": True, "is_mobile": True}
@@ -76,13 +77,13 @@ def test_nothing_moves_while_a_page_comes(look, visit, path, window):
 
 
 def weight(site, address, urls):
-    """Gzipped bytes of files, each once, as a browser with a cache fetches them."""
+    """Bytes of files, each once, as a browser with a cache fetches them."""
     files = {
         url.removeprefix(address).partition("?")[0] or "index.html"
         for url in urls
         if url.startswith(address)
     }
-    return {file: book.gzipped(site / file) for file in sorted(files)}
+    return {file: (site / file).stat().st_size for file in sorted(files)}
 
 
 def watch_requests(page):
@@ -93,11 +94,11 @@ def watch_requests(page):
 
 @functools.cache
 def included(path):
-    """Gzipped bytes of the files that a page shows in full."""
+    """Bytes of the files that a page shows in full."""
     source = book.SOURCES[path]
     fences = read(book.DOCS / source).fences if source in book.CHAPTERS else []
     shown = [fence.include for fence in fences if fence.include]
-    return sum(book.gzipped(include.file) for include in shown if not include.section)
+    return sum(include.file.stat().st_size for include in shown if not include.section)
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +107,8 @@ def longest(site):
 
     def sent(path):
         math = "<math" in (site / path).read_text(encoding="utf-8")
-        font = math * book.gzipped(site / "assets/fonts/math.woff2")
-        return book.gzipped(site / path) + font - included(path)
+        font = math * (site / "assets/fonts/math.woff2").stat().st_size
+        return (site / path).stat().st_size + font - included(path)
 
     return max(book.PAGES, key=sent)
 
@@ -190,15 +191,45 @@ def passed():
 
 ALL_BUT_COLOURS = """([where, rules]) => {
   const which = rules ? { runOnly: rules } : { rules: { 'color-contrast': { enabled: false }, 'link-in-text-block': { enabled: false } } };
-  return axe.run(where ?? document, { resultTypes: ['violations'], ...which }).then(({ violations }) => told(violations));
+  return axe.run(where ?? document, { resultTypes: ['violations', 'incomplete'], ...which })
+    .then(({ violations, incomplete }) => told([...violations, ...incomplete]));
 }"""
 TOLD = """window.told = (violations) => violations.flatMap(({ id, nodes }) =>
   nodes.map((node) => `${id}: ${node.html.slice(0, 160)} ${node.failureSummary ?? ''}`));
 null"""
+# What axe cannot judge of contrast, and why that is no fault here. Any other doubt of axe's fails.
+DOUBTS = {
+    "bgOverlap": "text of a drawing that stands over a shape of it",
+    "elmPartiallyObscured": "a name of the menu, scrolled half under the header",
+    "elmPartiallyObscuring": "a name of the menu, half over another that scrolls",
+    "imgNode": "text of a drawing, in the colours of the text around it",
+    "nonBmp": "a sign of mathematics, in the colour of its formula",
+}
+# Judges text on a gradient itself: against each colour of the gradient, laid over what lies below.
+ON_A_GRADIENT = """window.weakOnGradient = (one) => {
+  const read = (text) => [...text.matchAll(/rgba?\\(([^)]*)\\)/g)].map(([, inner]) => inner.split(/[ ,/]+/).map(parseFloat)).map(([r, g, b, a = 1]) => [r, g, b, a]);
+  const over = ([r, g, b, a], below) => [r, g, b].map((part, i) => part * a + below[i] * (1 - a));
+  const light = (colour) => colour.map((part) => part / 255).map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+  const grounds = (node) => {
+    if (!node) return [[255, 255, 255]];
+    const { backgroundColor, backgroundImage } = getComputedStyle(node);
+    const [own] = read(backgroundColor);
+    const below = (own?.[3] === 1 ? [own.slice(0, 3)] : grounds(node.parentElement).map((one) => own ? over(own, one) : one));
+    return [...below, ...read(backgroundImage).flatMap((stop) => below.map((one) => over(stop, one)))];
+  };
+  const { color, fontSize, fontWeight } = getComputedStyle(one), wanted = parseFloat(fontSize) >= (fontWeight >= 700 ? 18.66 : 24) ? 3 : 4.5;
+  const ratios = grounds(one).map((ground) => {
+    const [dark, bright] = [light(over(read(color)[0], ground)), light(ground)].sort((a, b) => a - b);
+    return (bright + 0.05) / (dark + 0.05);
+  });
+  return Math.min(...ratios) < wanted ? `${Math.min(...ratios).toFixed(2)} to 1 on a gradient` : '';
+};
+null"""
 # Contrast costs axe more than its other rules together, and is the same wherever text of one colour
 # stands on the same grounds. Of each look that has not passed, this tries the first; where axe cannot
 # judge, as on a gradient or in a drawing, it could not on another page either.
-COLOURS = """async ([where, passed]) => {
+COLOURS = """async ([where, passed, doubts]) => {
   const grounds = new Map([[null, '']]), looks = new Map(), tried = new Set(passed);
   const ground = (one) => {
     if (!grounds.has(one)) {
@@ -223,13 +254,21 @@ COLOURS = """async ([where, passed]) => {
   if (passed && !looks.size) return [[], []];
   for (const one of looks.keys()) one.dataset.look = '';
   const now = passed ? '[data-look]' : '*';
-  axe.configure({ rules: [{ id: 'color-contrast', selector: now }, { id: 'link-in-text-block', selector: `a[href]:is(${now})` }] });
+  axe.configure({ rules: [{ id: 'color-contrast', selector: now }, { id: 'link-in-text-block', selector: `a[href]:is(${now})` }],
+    checks: [{ id: 'color-contrast', options: { ...CONTRAST, ignoreLength: true } }] });
   const { violations, passes, incomplete } = await axe.run(where ?? document,
-    { elementRef: true, resultTypes: ['violations', ...passed ? ['passes', 'incomplete'] : []], runOnly: ['color-contrast', 'link-in-text-block'] });
+    { elementRef: true, resultTypes: ['violations', 'incomplete', ...passed ? ['passes'] : []], runOnly: ['color-contrast', 'link-in-text-block'] });
   for (const one of looks.keys()) delete one.dataset.look;
   const good = [...passes, ...incomplete].filter(({ id }) => id === 'color-contrast').flatMap(({ nodes }) => nodes.map(({ element }) => looks.get(element)));
-  return [told(violations), passed ? good : []];
+  const unsure = incomplete.flatMap(({ id, nodes }) => nodes.flatMap(({ element, html, any, all, none }) =>
+    [...any, ...all, ...none].map(({ data }) => data?.messageKey).map((key) => key === 'bgGradient' ? weakOnGradient(element) : key in doubts ? '' : `axe cannot judge it: ${key}`)
+      .filter(Boolean).map((why) => `${id}: ${html.slice(0, 160)} ${why}`)));
+  return [[...told(violations), ...unsure], passed ? good : []];
 }"""
+# The settings of axe's own check, which a change of one of them replaces.
+CONTRAST = """window.CONTRAST = { ignoreUnicode: true, ignorePseudo: false, boldValue: 700, boldTextPt: 14, largeTextPt: 18,
+  contrastRatio: { normal: { expected: 4.5 }, large: { expected: 3 } }, pseudoSizeThreshold: 0.25, shadowOutlineEmMax: 0.2, textStrokeEmMin: 0.03 };
+null"""
 
 
 def axe(page, where=None, passed=None, rules=None):
@@ -241,7 +280,8 @@ def axe(page, where=None, passed=None, rules=None):
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-        page.evaluate(TOLD)
+        for script in (TOLD, ON_A_GRADIENT, CONTRAST):
+            page.evaluate(script)
     found = []
     for scheme in ("light", "dark"):
         book.show(page, color_scheme=scheme)
@@ -249,7 +289,9 @@ def axe(page, where=None, passed=None, rules=None):
             "document.getAnimations().every((moving) => moving.timeline !== document.timeline)"
         )
         wrong = page.evaluate(ALL_BUT_COLOURS, [where, rules]) if scheme == "light" else []
-        colours, good = page.evaluate(COLOURS, [where, None if passed is None else sorted(passed)])
+        colours, good = page.evaluate(
+            COLOURS, [where, None if passed is None else sorted(passed), DOUBTS]
+        )
         found += [f"{scheme}: {one}" for one in wrong + colours]
         if passed is not None:
             passed.update(good)
@@ -352,7 +394,7 @@ def test_math_is_selectable_and_read_aloud_as_math(visit, with_math):
     roles = [node.get("role", {}).get("value") for node in nodes]
     assert (
         roles.count("MathMLMath") + roles.count("math")
-        == page.locator(".md-content article math").count()
+        == page.locator(".md-content article math:visible").count()  # what is folded is not told
     )
 
 
@@ -416,21 +458,30 @@ def fonts_of_formulas(page):
     return strangers
 
 
+LINES = """() => [...document.querySelectorAll('.md-content__inner > p')].flatMap((p) => {
+  const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT), lines = new Map(), range = new Range();
+  if (p.querySelector('math, code')) return [];
+  for (let node; (node = walker.nextNode()); )
+    for (let i = 0; i < node.length; i++) {
+      range.setStart(node, i); range.setEnd(node, i + 1);
+      const rect = range.getBoundingClientRect();
+      if (rect.width) lines.set(Math.round(rect.bottom / 8), (lines.get(Math.round(rect.bottom / 8)) ?? 0) + 1);
+    }
+  return [...lines.values()].slice(0, -1);
+})"""
+
+
 @book.each_page
-def test_lines_of_text_have_a_length_that_reads_well(look, path):
-    page = look(path)
-    lengths = page.evaluate(
-        """() => [...document.querySelectorAll('.md-content__inner > p')].flatMap((p) => {
-          const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT), lines = new Map(), range = new Range();
-          if (p.querySelector('math, code')) return [];
-          for (let node; (node = walker.nextNode()); )
-            for (let i = 0; i < node.length; i++) {
-              range.setStart(node, i); range.setEnd(node, i + 1);
-              const rect = range.getBoundingClientRect();
-              if (rect.width) lines.set(Math.round(rect.bottom / 8), (lines.get(Math.round(rect.bottom / 8)) ?? 0) + 1);
-            }
-          return [...lines.values()].slice(0, -1);
-        })"""
-    )
-    if lengths:
-        assert 60 <= sorted(lengths)[len(lengths) // 2] <= 75
+def test_lines_of_text_have_a_length_that_reads_well(look, visit, address, path):
+    """A busy machine may hand a font over late: then the page is opened anew, and waits for it."""
+
+    def usual(page):
+        lengths = sorted(page.evaluate(LINES))
+        return lengths[len(lengths) // 2] if lengths else 60
+
+    length = usual(look(path))
+    if not 60 <= length <= 75:
+        page = visit("404.html")
+        book.open_in_its_fonts(page, address + path)
+        length = usual(page)
+    assert 60 <= length <= 75

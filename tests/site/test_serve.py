@@ -215,6 +215,22 @@ def test_a_dead_link_does_not_end_the_server(server):
     assert mark(server.save(GOOD)).startswith("Every output")
 
 
+def test_a_drawing_that_is_saved_is_drawn_anew_in_its_page(server):
+    drawing = server.project / "docs/drawings/box.svg"
+    drawing.parent.mkdir()
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><text>{}</text></svg>'
+    drawing.write_text(svg.format("first"), encoding="utf-8")
+    figure = '<figure class="diagram">\n\n![A box](drawings/box.svg "Box")\n\n</figure>\n'
+    assert "first" in server.save(f"{GOOD}\n{figure}", "two").select_one(".diagram").get_text()
+    drawing.write_text(svg.format("second"), encoding="utf-8")
+    while "second" not in (shown := server.drawn("two").select_one(".diagram")).get_text():
+        pass
+    drawing.write_text("<svg", encoding="utf-8")
+    while "drawings/box.svg:1: not well-formed" not in server.drawn("two").get_text():
+        pass
+    assert shown.svg["role"] == "img"
+
+
 def test_a_page_that_computes_for_long_is_drawn_before_and_after(server, tmp_path):
     sign = tmp_path / "sign"
     wait = f"import os\nwhile not os.path.exists({str(sign)!r}):\n    pass\nprint(1 + 1)"
@@ -255,6 +271,7 @@ def test_without_torch_the_book_is_served_and_nothing_claimed(tmp_path):
         server.close()
 
 
+@pytest.mark.smoke
 def test_a_page_says_how_to_run_it_here_and_the_command_does_so(server):
     shown = server.save(GOOD + "\nTo run.\n", "one")
     told = shown.select_one(".page-local code").get_text()

@@ -1,8 +1,11 @@
 """Where a page leads: to Colab, with all that it needs there, to its source, to a form for a report."""
 
 import hashlib
+import os
 import re
 import subprocess
+import sys
+import zipfile
 from urllib.parse import parse_qs, urlsplit
 
 import nbformat
@@ -10,9 +13,9 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from literate import compare
+from literate import compare, export
 from literate.record import Record
-from literate.site import repository
+from literate.site import prepare, repository
 from tests import pages
 from tests.site import book
 
@@ -35,26 +38,29 @@ def test_a_chapter_leads_to_its_notebook_in_colab(site, page):
     if name == "index":
         assert links == []
         return
-    (link,) = links
     published = f"https://colab.research.google.com/github/{REPOSITORY}/blob/gh-pages/"
-    assert link == f"{published}{name}.ipynb"
-    notebook = nbformat.read(site / f"{name}.ipynb", as_version=4)
-    torch = compare.pinned_torch(book.ROOT)
-    assert f"Checked with PyTorch {torch}." in notebook.cells[0].source
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    assert re.findall(r"^\s*[!%].*|\bpip\b", code, re.M) == []
+    practised = [f"{name}-practice.ipynb"] * (export.EXERCISES in page.lines)
+    assert links == [published + notebook for notebook in (f"{name}.ipynb", *practised)]
+    for file in (f"{name}.ipynb", *practised):
+        notebook = nbformat.read(site / file, as_version=4)
+        torch = compare.pinned_torch(book.ROOT)
+        assert f"Checked with PyTorch {torch}." in notebook.cells[0].source
+        assert (f"[in Colab]({published}{file})" in notebook.cells[0].source) == (file in practised)
+        code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+        assert re.findall(r"^\s*[!%].*|\bpip\b", code, re.M) == []
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_a_notebook_elsewhere_gets_the_files_that_its_page_loads(site, page):
-    """It fetches them from the book's own address, where they lie, and checks their digests."""
+    """It fetches them from the book's own address, where they lie under a name that holds their digest."""
     code = "\n".join(block.code for block in page.blocks)
-    for file in (book.DOCS / "files").iterdir():
-        if f'"{file.name}"' in code:
-            assert "def book_file(name: str, sha256: str)" in code
-            assert f'BOOK = "{SITE}files/"' in code
-            published = (site / "files" / file.name).read_bytes()
-            assert f'"{hashlib.sha256(published).hexdigest()}"' in code
+    if "load_state_dict_from_url" in code:
+        assert f'"{SITE}files/' in code
+        assert code.count("load_state_dict_from_url(") == code.count("check_hash=True")
+    for name in re.findall(r"[\w-]+\.pt\b", code):
+        if (book.DOCS / "files" / name).exists() or "-" in name:
+            published = (site / "files" / name).read_bytes()
+            assert hashlib.sha256(published).hexdigest().startswith(name[:-3].rpartition("-")[2])
 
 
 def test_the_site_is_published_on_the_branch_that_colab_reads(tmp_path):
@@ -99,6 +105,21 @@ def test_a_page_leads_to_its_source(site, path):
     verb = "blob" if source.endswith(".ipynb") else "edit"
     link = f'<a href="https://github.com/{REPOSITORY}/{verb}/main/docs/{source}">'
     assert (site / path).read_text(encoding="utf-8").count(link) == 1
+
+
+def test_the_offline_copy_says_how_to_open_it_and_where_its_files_go(tmp_path):
+    (tmp_path / "index.html").write_text("<p>Here.</p>")
+    prepare.pack(tmp_path)
+    with zipfile.ZipFile(tmp_path / "attention-executed.zip") as archive:
+        first, *names = archive.namelist()
+        said = archive.read(first).decode()
+    assert (first, names) == ("attention-executed/README.txt", ["attention-executed/index.html"])
+    assert said.startswith("Open index.html in a browser")
+    (command,) = re.findall(r"python -c \"(.+)\"", said)
+    environ = {"TORCH_HOME": "/there", "PATH": os.environ["PATH"]}
+    words = [sys.executable, "-c", command]
+    done = subprocess.run(words, env=environ, check=True, capture_output=True, text=True)
+    assert done.stdout == "/there/hub\n"
 
 
 FORM = yaml.safe_load((book.ROOT / f".github/ISSUE_TEMPLATE/{repository.FORM}").read_text())

@@ -116,7 +116,8 @@ COLOURS = {
 @pytest.mark.parametrize(
     ("path", "kinds"),
     [
-        ("foundations/query-key-value.html", ["pre > code", ".output pre", ".heat", ".math"]),
+        ("foundations/scaling.html", ["pre > code", ".output pre", ".math"]),
+        ("model/heads.html", [".heat"]),
         ("labs/scaling.html", [".book-scroll"]),
     ],
 )
@@ -133,10 +134,8 @@ def test_a_box_fades_at_the_side_where_it_hides_something(visit, path, kinds):
 
 
 def test_with_scripts_off_a_box_fades_as_well(visit):
-    page = visit(
-        "foundations/query-key-value.html", viewport=book.NARROW, java_script_enabled=False
-    )
-    for kind in ("pre > code", ".output pre", ".heat", ".math"):
+    page = visit("foundations/scaling.html", viewport=book.NARROW, java_script_enabled=False)
+    for kind in ("pre > code", ".output pre", ".math"):
         page.evaluate(CHOOSE, kind)
         name = page.evaluate("getComputedStyle(chosen).animationName")
         assert name.startswith("book-fades"), kind

@@ -16,6 +16,7 @@ from lxml import html
 from literate import page, record
 from tests.site import book
 
+pytestmark = pytest.mark.engines
 CHECKED = "foundations/averaging"
 # Zensical marks where an article begins, and holds the marks of another run of the tests.
 APART = "#__skip, .mark, .report, [href='#checked']"
