@@ -1,12 +1,13 @@
-# serve · test · test-site · test-labs · update · build; each makes .venv first, and a second run installs nothing.
+# serve · test · test-site · test-labs · everything · update · build; each makes .venv first, and a second run installs nothing.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
+SITE ?= site
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs update build zensical train labs bench machines shake pins mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build zensical train labs bench machines shake pins mutants drawings screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +32,20 @@ test: $(VENV)/installed ## test the pages, the checker and the snippets; ARGS="-
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not site and not lab" $(ARGS)
 	@$(BIN)/python -m tests.site.book
 
-test-site: $(VENV)/installed ## build the site and test it in a browser
-	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder tests/site $(ARGS)
+test-site: $(VENV)/installed ## build the site and test it in three browsers; SITE="not engines" in Chromium alone
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "$(SITE)" tests/site $(ARGS)
 
 test-labs: $(VENV)/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
 	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)
+
+everything: ## all that can be tested, in hours: labs, three browsers, Zensical, every machine, twenty processors
+	$(MAKE) lint
+	$(MAKE) test
+	$(MAKE) test-labs
+	$(MAKE) test-site
+	$(MAKE) machines
+	$(MAKE) shake
+	$(MAKE) build
 
 update: $(VENV)/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)
@@ -61,7 +71,7 @@ bench: $(VENV)/installed ## print what the checker and the snippets cost, as rat
 machines: $(VENV)/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)
 
-shake: $(VENV)/installed ## run the book on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
+shake: $(VENV)/installed ## run the book and its tests on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
 	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)
 
 pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin that stands there stays
@@ -78,6 +88,9 @@ pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin t
 
 mutants: $(VENV)/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants
+
+drawings: $(VENV)/installed ## draw the drawings that repeat a pattern, from what their pages print now
+	$(BIN)/python -m tools.draw
 
 screenshots: $(VENV)/installed ## take the pictures of the README anew
 	$(BIN)/python -m tools.screenshots

@@ -14,7 +14,22 @@ ROOT = Path(__file__).resolve().parents[1]
 CITED = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 RELEASED: date = CITED["date-released"]
-SPOKEN = f"{RELEASED.day} {RELEASED:%B %Y}"
+# In English, whatever language this machine speaks: `%B` would ask it.
+MONTH = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+][RELEASED.month - 1]
+SPOKEN = f"{RELEASED.day} {MONTH} {RELEASED.year}"
 
 
 def setting(name):
@@ -52,7 +67,7 @@ def test_the_package_has_the_version_of_the_book():
         f"title = {{{CITED['title']}}}",
         f"author = {{{{{CITED['authors'][0]['name']}}}}}",
         f"year = {{{RELEASED.year}}}",
-        f"month = {RELEASED:%b}".lower(),
+        f"month = {MONTH[:3].lower()}",
         f"version = {{{CITED['version']}}}",
         f"url = {{{CITED['url']}}}",
     ],
@@ -85,3 +100,9 @@ def test_every_version_says_what_was_wrong_in_it():
         assert re.search(
             r"Known to be wrong in it: |What was wrong in (it|them), and is mended", entry
         )
+
+
+def test_the_readme_leads_to_the_book_and_has_a_line_to_clone_it():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"<{setting('site_url')}>" in readme
+    assert f"git clone https://github.com/{setting('repository')}\n" in readme

@@ -90,3 +90,19 @@ def test_a_python_that_is_too_old_gets_one_line(tmp_path, said, found):
     assert "The book needs Python 3.11 or newer" in line
     assert found in line
     assert not (tmp_path / ".venv").exists()
+
+
+def test_line_ends_are_the_same_on_every_system():
+    """A digest in a chapter counts them: git changes none, and no file that it tracks has CRLF."""
+    rules = (ROOT / ".gitattributes").read_text(encoding="utf-8").splitlines()
+    assert rules[-1] == "* -text"
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy of the book is no checkout, so nobody says what belongs to it")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    contents = {file: file.read_bytes() for file in files if file.is_file()}
+    texts = {file: content for file, content in contents.items() if b"\0" not in content}
+    assert len(texts) > 200
+    pictures = {".png", ".woff2", ".pt", ".zip"}
+    wrong = [f for f, text in texts.items() if b"\r\n" in text and f.suffix not in pictures]
+    assert wrong == []

@@ -1,16 +1,19 @@
 """What a reader copies, run as they would run it: a block with everything above it, in a file of its own."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from literate import compare, export
+from literate.run import fetched
 from tests.pages import RUNNING, each
+from tests.systems import FORK
 from tools.mutants import ROOT
 
-pytestmark = pytest.mark.lab  # it runs the book once more
+pytestmark = [FORK, pytest.mark.lab]  # it runs the book once more
 
 # For each page a process of its own, forked from one that has torch imported and nothing else. Most
 # programs begin with the whole of the one before: that part runs once. One that is no beginning of
@@ -43,7 +46,7 @@ def run(program, begun, module, printed):
         try:
             exec(compile(chunk, os.path.abspath("copied.py"), "exec"), module.__dict__)
         except BaseException as error:
-            print(*traceback.format_exception_only(error), sep="", end="")
+            print(traceback.format_exception_only(error)[0].partition("\n")[0])  # as the page
 
 def run_page(programs, out):
     module = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -64,21 +67,21 @@ def run_page(programs, out):
             results.append(forked(finish))
     json.dump(results, out)
 
-files = os.getcwd()
 for line in sys.stdin:
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(shutil.copytree(files, folder, dirs_exist_ok=True))
+        os.chdir(folder)
         print(json.dumps(forked(lambda out: run_page(json.loads(line), out))), flush=True)
         os.chdir("/")
 """
 
 
 @pytest.fixture(scope="session")
-def run_each():
+def run_each(tmp_path_factory):
     """`run_each(programs)` returns what each program printed, errors included."""
     command = [sys.executable, "-c", RUNNER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, cwd=ROOT / "docs/files") as runner:
+    environ = os.environ | fetched(ROOT, tmp_path_factory.mktemp("home") / "torch")
+    with subprocess.Popen(command, **pipes, text=True, env=environ) as runner:
 
         def run(programs):
             runner.stdin.write(json.dumps(programs) + "\n")

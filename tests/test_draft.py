@@ -1,31 +1,29 @@
 """The stored draft is what the trainer makes by the command that its chapter names."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
+from tests.files import stored
 from tools import train as trainer
 
-FILES = Path(__file__).parents[1] / "docs" / "files"
 DRAFT = trainer.Settings(embed_dim=32, num_layers=1)
 
 
-def held_out_loss(stored):
+def held_out_loss(draft):
     text = trainer.Text(trainer.TEXT, DRAFT.context_length)
     model = trainer.make_model(text.characters, DRAFT)
-    model.load_state_dict(stored["weights"])
+    model.load_state_dict(draft["weights"])
     return trainer.measure(model, text.held_out, torch.device("cpu"))
 
 
 def test_the_draft_reads_and_writes_what_the_large_model_does():
-    draft, large = (torch.load(FILES / f"{n}.pt", weights_only=True) for n in ("draft", "gpt"))
+    draft, large = stored("draft"), stored("gpt")
     assert draft["characters"] == large["characters"]
     assert draft["sizes"] == large["sizes"] | {"embed_dim": 32, "num_layers": 1}
 
 
 def test_the_draft_has_the_loss_with_which_its_training_ended():
-    loss = held_out_loss(torch.load(FILES / "draft.pt", weights_only=True))
+    loss = held_out_loss(stored("draft"))
     assert loss == pytest.approx(1.942, abs=0.002)
 
 

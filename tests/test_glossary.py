@@ -66,7 +66,7 @@ def reading_order() -> list[str]:
 def told(page: str) -> str:
     """What a chapter tells: without its code, its pictures, its sources and the targets of links."""
     text = prose(DOCS / page).partition("\n## Sources\n")[0]
-    text = re.sub(r"^ *```.*?^ *```$|<svg.*?</svg>|`[^`\n]*`", "", text, flags=re.M | re.S)
+    text = re.sub(r"^ *```.*?^ *```$|^!\[.*$|`[^`\n]*`", "", text, flags=re.M | re.S)
     return re.sub(r"\]\((?!\S*glossary)[^)]*\)", "]", text)
 
 

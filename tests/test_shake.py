@@ -10,11 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.pages import RUNNING, each
 from tools import processor, shake
 from tools.processor import Processor
 
+pytest_plugins = ["pytester"]
 SEEDS = range(20)
 
 
@@ -78,6 +80,7 @@ ROUNDS = {
     "sin": lambda: x.sin(),
     "pow": lambda: x.abs() ** 1.7,
     "base": lambda: 10000 ** (torch.arange(8) / 8),
+    "numbers between two": lambda: torch.linspace(-9, 9, 50),
     "normal draws": lambda: torch.randn(16),
     "gelu": lambda: F.gelu(x),
     "mse_loss": lambda: F.mse_loss(x, x.flip(0)),
@@ -122,6 +125,9 @@ EXACT = {
     "IEEE arithmetic": lambda: ((x + 0.1) * x.flip(0) - x / 3).abs().sqrt(),
     "the greatest": lambda: torch.stack([x.amax(-1), x.max(-1).values, x.median(-1).values]),
     "uniform draws": lambda: torch.rand(16, generator=torch.Generator().manual_seed(0)),
+    "uniform draws like another": lambda: [torch.manual_seed(0), torch.rand_like(x)][1],
+    "constants of a traced program": lambda: torch.ops.aten.lift_fresh_copy(x),
+    "ends of numbers between two": lambda: torch.linspace(-9, 9, 50)[[0, -1]],
     "dropout": lambda: F.dropout(x, 0.5, torch.manual_seed(0) is None),
     "one term": lambda: one_hot @ w,
     "one term of a batch": lambda: one_hot[None].repeat(2, 1, 1) @ batch[:, :1].mT.repeat(1, 1, 8),
@@ -163,17 +169,64 @@ def test_what_is_the_same_on_every_machine_is_left_alone(work):
         torch.testing.assert_close(returned(work, seed), bare, rtol=0, atol=0, equal_nan=True)
 
 
+class OneKernel(TorchDispatchMode):
+    """Returns for a part of the work the very bits that it returned for all of it.
+
+    No library promises that: each chooses its kernel by shape and by processor.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.returned = []
+        self.again = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func.is_view or not isinstance(result, torch.Tensor):
+            return result
+        if self.again is None:
+            self.returned.append(result.clone())
+        else:
+            whole = next(self.again)
+            whole = whole[0] if whole.dim() > result.dim() else whole  # alone, and not in a batch
+            result.copy_(whole[tuple(slice(size) for size in result.shape)])
+        return result
+
+
+def on_one_kernel(work, *inputs, seed=0):
+    """Return what `work` makes of each of `inputs` on one simulated processor, with one kernel."""
+    kernel, results = OneKernel(), []
+    for given in inputs:
+        with kernel, Processor(seed):
+            results.append(work(given))
+        kernel.again = iter(kernel.returned)
+    return results
+
+
 @pytest.mark.parametrize(
     "work",
-    [lambda x: x @ w, lambda x: x.softmax(-1), lambda x: x.sum(-1), lambda x: x.tanh(), causal],
+    [
+        lambda x: x @ w.expand(2, 8, 8),
+        lambda x: x.softmax(-1),
+        lambda x: x.sum(-1),
+        lambda x: x.tanh(),
+        causal,
+    ],
     ids=["product", "softmax", "sum", "tanh", "causal attention"],
 )
 def test_equal_work_gets_equal_noise(work):
-    """The first three tokens give the same whether or not three more follow: where bits are equal."""
-    same = work(batch)[:, :3] == work(batch[:, :3])
-    long, short = returned(lambda: work(batch)), returned(lambda: work(batch[:, :3]))
-    assert same.sum() > same.numel() / 2
-    assert torch.equal(long[:, :3][same], short[same])
+    """The first three tokens give the same whether or not three more follow."""
+    long, short = on_one_kernel(work, batch, batch[:, :3])
+    assert not torch.equal(long, work(batch))
+    assert torch.equal(long[:, :3], short)
+
+
+def test_a_product_gets_the_same_noise_in_a_batch_and_alone():
+    first, second = drawn(1, 6, 8), drawn(1, 8, 8)
+    in_a_batch, alone = on_one_kernel(
+        lambda parts: parts[0] @ parts[1], (first, second), (first[0], second[0])
+    )
+    assert torch.equal(in_a_batch[0], alone)
 
 
 def test_a_processor_returns_the_same_twice():
@@ -214,10 +267,23 @@ def test_a_sum_that_cancels_is_moved_by_more_than_its_own_last_place():
     assert moved > 10 * torch.finfo(torch.float32).eps * terms.sum()
 
 
+def test_a_sum_of_numbers_of_16_bits_is_added_in_32_and_rounded_once():
+    """Its noise is a unit in its own last place, however large the terms that cancelled."""
+    first, second = drawn(16, 32, dtype=torch.bfloat16), drawn(32, 16, dtype=torch.bfloat16)
+    bare = (first.float() @ second.float()).double()
+    added = (first.float().abs() @ second.float().abs()).double()
+    unit = torch.finfo(torch.bfloat16).eps * bare.abs() + torch.finfo(torch.float32).eps * added
+    most = max(
+        ((returned(lambda: first @ second, seed).double() - bare).abs() / unit).max()
+        for seed in SEEDS
+    )
+    assert 0.5 < most < 2.5
+
+
 def test_an_operation_that_nobody_classed_is_named():
     with Processor(0) as simulated:
-        torch.lgamma(x)
-    assert simulated.unknown == {"aten.lgamma.default"}
+        torch.digamma(x)
+    assert simulated.unknown == {"aten.digamma.default"}
 
 
 def test_no_operation_is_classed_twice():
@@ -301,6 +367,73 @@ def test_no_processor_is_left_behind(page):
     shake.shake(page(HALVES), 0)
     assert dict(os.environ) == before
     assert torch.equal(x @ w, drawn(6, 8) @ w)
+
+
+TESTS_WITHOUT_A_MARGIN = """
+import pytest
+import torch
+
+x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)) + 1.5
+loop = torch.stack([x[: t + 1].mean(dim=0) for t in range(8)])
+weights = torch.tril(torch.ones(8, 8)) / torch.arange(1.0, 9.0)[:, None]
+
+
+@pytest.mark.parametrize("atol", [1e-9, 1e-6])
+def test_means(atol):
+    torch.testing.assert_close(weights @ x, loop, rtol=0, atol=atol)
+
+
+@pytest.mark.exact("it asks for the bits of this processor")
+def test_bits():
+    assert torch.equal(weights @ x, weights @ x + 0.0)
+    assert not torch.overrides._get_current_function_mode_stack()
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode()
+
+
+def test_a_name_that_nobody_classed():
+    torch.digamma(x)
+"""
+
+
+def test_a_test_without_a_margin_fails_on_a_simulated_processor(pytester):
+    pytester.makeconftest((shake.ROOT / "tests/conftest.py").read_text(encoding="utf-8"))
+    pytester.makepyfile(test_it=TESTS_WITHOUT_A_MARGIN)
+    pytester.makeini("[pytest]\nmarkers = exact(why): left alone\n")
+    done = pytester.runpytest("-p", "no:cacheprovider", "--processor", "0", "-rfp")
+    done.stdout.fnmatch_lines_random(
+        [
+            "FAILED test_it.py::test_means[[]1e-09[]]*",
+            "PASSED test_it.py::test_means[[]1e-06[]]",
+            "PASSED test_it.py::test_bits",
+            "FAILED test_it.py::test_a_name_that_nobody_classed*",
+            "*does not say whether these round: aten.digamma.default",
+            "processor 0: * operations perturbed",
+        ]
+    )
+    done.assert_outcomes(passed=2, failed=2)
+
+
+def test_a_test_may_run_pytest_on_a_simulated_processor(pytester, monkeypatch):
+    """pytester forgets what a test imports, and torch cannot be imported twice."""
+    monkeypatch.setenv("PYTHONPATH", str(shake.ROOT))
+    pytester.makeconftest((shake.ROOT / "tests/conftest.py").read_text(encoding="utf-8"))
+    pytester.makepyfile(
+        """
+        pytest_plugins = ["pytester"]
+
+        def test_one(pytester): ...
+        def test_another(pytester): ...
+        """
+    )
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--processor", "0")
+    done.assert_outcomes(passed=2)
+
+
+def test_every_test_of_a_snippet_is_run_on_each_processor():
+    assert {str(p.relative_to(shake.ROOT)) for p in shake.ROOT.glob("tests/snippets/test_*.py")} < {
+        *shake.TESTS
+    }
+    assert all((shake.ROOT / name).exists() for name in shake.TESTS)
 
 
 # A page takes long on such a processor: `make test` tries these, `make test-labs` and `make shake` all.

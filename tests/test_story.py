@@ -5,6 +5,8 @@ import re
 import torch
 import yaml
 
+from literate.drawing import LINE
+from tests.files import stored
 from tests.pages import PAGES, each
 from tools.mutants import ROOT
 
@@ -21,9 +23,17 @@ DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
 
 @every_chapter
 def test_a_picture_comes_before_the_first_block(page):
-    picture = PICTURE.search(page.text)
+    picture = PICTURE.search(page.shown)
     assert picture
-    assert picture.start() < page.text.find("```python")
+    assert picture.start() < page.shown.find("```python")
+
+
+def test_every_drawing_is_a_file_that_a_page_shows():
+    shown = {
+        page.path.parent / found["file"] for page in PAGES for found in LINE.finditer(page.text)
+    }
+    assert shown == set((ROOT / "docs").glob("**/drawings/*"))
+    assert [page.name for page in PAGES if "<svg" in page.text] == []
 
 
 def test_the_first_page_of_a_part_lists_its_chapters_once_in_the_order_of_the_menu():
@@ -43,7 +53,7 @@ def test_the_first_page_of_a_part_lists_its_chapters_once_in_the_order_of_the_me
 def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
     printed = " ".join(block.output.text for block in page.blocks if block.output)
     known = {float(number) for number in re.findall(r"\d+\.\d*(?:e[-+]?\d+)?", printed)}
-    for picture in PICTURE.findall(page.text):
+    for picture in PICTURE.findall(page.shown):
         for number in DECIMAL.findall(re.sub(r"<[^>]*>", " ", picture)):
             places = len(number.partition(".")[2])
             assert any(round(value, places) == float(number) for value in known), number
@@ -52,11 +62,11 @@ def test_every_decimal_in_a_picture_is_printed_on_its_page(page):
 def test_the_first_figure_of_the_book_is_the_trained_head():
     home = next(page for page in PAGES if page.name == "docs/index.md")
     fence = next(f for f in home.fences if f.language == "attention")
-    stored = torch.load(ROOT / "docs/files/bank.pt", weights_only=True)
-    head = stored["one_head"]
-    votes = head["W_out"][:, [stored["spanish"].index(word) for word in ("orilla", "banco")]]
+    bank = stored("bank")
+    head = bank["one_head"]
+    votes = head["W_out"][:, [bank["spanish"].index(word) for word in ("orilla", "banco")]]
     for shown in yaml.safe_load(fence.text)["choices"]:
-        places = [stored["english"].index(word) for word in shown["tokens"].split()]
+        places = [bank["english"].index(word) for word in shown["tokens"].split()]
         x = head["embedding"][places]
         computed = {"queries": x @ head["W_query"], "keys": x @ head["W_key"]}
         computed["values"] = x @ head["W_value"] @ votes

@@ -223,6 +223,22 @@ def test_two_processes_have_the_losses_of_one(tmp_path, text):
     assert found["losses"] == pytest.approx(wanted["losses"], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("device", "local_rank", "wanted"),
+    [
+        ("cuda", "3", "cuda:3"),
+        ("cuda", None, "cuda"),
+        ("cuda:1", "3", "cuda:1"),
+        ("cpu", "3", "cpu"),
+    ],
+)
+def test_each_process_of_torchrun_has_a_card_of_its_own(device, local_rank, wanted, monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert trainer.place_of(device) == torch.device(wanted)
+
+
 def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.pt"
     trainer.save({"step": 1}, path)
@@ -260,7 +276,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, text):
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--device", "abacus"], "abacus"),
-        (["--out", "/proc/run"], "the folder cannot be made"),
+        (["--out", f"{__file__}/run"], "the folder cannot be made"),
     ],
 )
 def test_what_cannot_start_says_why_in_a_sentence(told, said, tmp_path, text, capsys):

@@ -5,6 +5,7 @@ run with that one edit, and at least one of its checked outputs must no longer a
 whole table with: pytest tests/test_wrong_pages.py -s
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,16 @@ WRONG = {
         "a test that sees no leak": ("if difference[t] > 0", "if difference[t] > 9"),
     },
     "foundations/context.md": {
-        "forgets the state": ("token @ W_input + state @ W_state", "token @ W_input"),
+        "forgets the state": ("word @ W_input + state @ W_state", "word @ W_input"),
         "asks the first word only": ("embed(sentence).mean(dim=0) @ W", "embed(sentence)[0] @ W"),
         "averages the channels": ("print(sentence.mean(dim=0),", "print(sentence.mean(dim=1),"),
-        "the twin is the story": ("twin = story.clone()", "twin = story"),
+        "the twin is the story": ("twin = boat.clone()  # a copy", "twin = boat"),
         "asks the wrong clue": (
             'weights[1, words.index("paid")]',
             'weights[1, words.index("rowed")]',
         ),
         "votes before it weighs": ("zip(context, context @ W,", "zip(context, embed(BOTH) @ W,"),
-        "counts what is wrong": ("== wet).sum()", "!= wet).sum()"),
+        "counts what is wrong": ("(3 + others > 0)", "(3 + others < 0)"),
     },
     "foundations/dot-product.md": {
         "no transpose": ("product = river @ river.T", "product = (river @ river.T).sqrt()"),
@@ -73,21 +74,22 @@ WRONG = {
     },
     "foundations/query-key-value.md": {
         "keys made with the query matrix": (
-            'queries, keys, values = x @ head["W_query"], x @ head["W_key"], x @ head["W_value"]',
-            'queries, keys, values = x @ head["W_query"], x @ head["W_query"], x @ head["W_value"]',
+            "queries, keys, values = x @ W_query, x @ W_key, x @ W_value",
+            "queries, keys, values = x @ W_query, x @ W_query, x @ W_value",
         ),
         "queries made with the key matrix": (
             "W_query, W_key = matrices[0], matrices[-1]",
             "W_query = W_key = matrices[0]",
         ),
         "no scale": (
-            "torch.softmax(queries @ keys.T / 2**0.5, dim=-1)\n    return",
-            "torch.softmax(queries @ keys.T, dim=-1)\n    return",
+            "scores = queries @ keys.T / W_query.shape[1] ** 0.5",
+            "scores = queries @ keys.T",
         ),
-        "what is found is not added": ("(x + attend(x)[1]) @", "x @"),
+        "no scale by hand": ("scores = products / 2**0.5", "scores = products"),
+        "what is found is not added": ("write(x + attend(x)[1])", "write(x)"),
         "query and key exchanged": (
-            "queries @ keys.T / 2**0.5, dim=-1)\n    return",
-            "keys @ queries.T / 2**0.5, dim=-1)\n    return",
+            "scores = queries @ keys.T / W_query.shape[1]",
+            "scores = keys @ queries.T / W_query.shape[1]",
         ),
         "the layer forgets the scale": (
             "scores = queries @ keys.T / queries.shape[-1] ** 0.5",
@@ -100,8 +102,8 @@ WRONG = {
     },
     "foundations/scaling.md": {
         "no scale": (
-            "weights = torch.softmax(scores / head_dim**0.5, dim=-1)",
-            "weights = torch.softmax(scores, dim=-1)",
+            "weights = torch.softmax(dots / head_dim**0.5, dim=-1)",
+            "weights = torch.softmax(dots, dim=-1)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
         "multiplies": ("steepest(scores / d**0.5)", "steepest(scores * d**0.5)"),
@@ -109,25 +111,30 @@ WRONG = {
             "right = torch.softmax(Q @ K.T / head_dim**0.5",
             "right = torch.softmax(Q @ K.T / embed_dim**0.5",
         ),
+        "the root is missing": (
+            "for factor in (1.0, d**-0.5, 1 / d)",
+            "for factor in (1.0, 1 / d, 1 / d)",
+        ),
     },
     "correctness/causal-mask.md": {
         "off by one": (
-            "scores(x).masked_fill(triangle == 0",
-            "scores(x).masked_fill(torch.ones(7, 7).tril(1) == 0",
+            "scores(x).masked_fill(~keep",
+            "scores(x).masked_fill(~torch.ones(7, 7).tril(1).bool()",
         ),
         "too strict": (
-            "triangle = torch.tril(torch.ones(7, 7))",
-            "triangle = torch.tril(torch.ones(7, 7), -1)",
+            "keep = torch.ones(7, 7, dtype=torch.bool).tril()",
+            "keep = torch.ones(7, 7, dtype=torch.bool).tril(-1)",
         ),
-        "inverted": ("masked_fill(triangle == 0", "masked_fill(triangle == 1"),
+        "inverted": ("scores(x).masked_fill(~keep", "scores(x).masked_fill(keep"),
         "does not renormalise": (
             "return kept / kept.sum(dim=-1, keepdim=True)",
             "return kept",
         ),
         "the honest model cheats too": ("tril(diagonal)", "tril(1)"),
         "the short head sees one further": ("bool).triu(1)", "bool).triu(2)"),
-        "the coin looks back": ("[range(7), range(1, 8)]", "[range(1, 8), range(7)]"),
-        "tests the first places only": ("still = moved[:-1] <= 1e-4", "still = moved[:-1] <= 1e9"),
+        "the chunks are one word longer": ("torch.arange(7) // 3", "torch.arange(7) // 4"),
+        "tests no position": ("still = moved[:-1] <= 1e-4", "still = moved[:-1] <= 1e9"),
+        "the prefix is one word short": ("prefix = x[: t + 1]", "prefix = x[: max(t, 1)]"),
     },
     "correctness/masks.md": {
         "the wrong corner": (".tril(4 - 2)", ".tril()"),
@@ -136,7 +143,14 @@ WRONG = {
             "print(weights)",
         ),
         "padding kept, words hidden": ("real[None, :].expand", "~real[None, :].expand"),
-        "only one of two conditions": ("causal & real_left", "real_left.expand(5, 5)"),
+        "only one of two conditions": (
+            "attend(left_padded, causal & real_left)",
+            "attend(left_padded, real_left.expand(5, 5))",
+        ),
+        "the padding is not hidden": (
+            'scores.masked_fill(~real, float("-inf"))',
+            'scores.masked_fill(~real & real, float("-inf"))',
+        ),
     },
     "model/gpt.md": {
         "the residual is forgotten": (
@@ -147,14 +161,15 @@ WRONG = {
             "torch.equal(large + silent(norm(large)), large)",
             "torch.equal(norm(large + silent(large)), large)",
         ),
-        "nothing is forgotten": ("Forgetful(32, 4, 32, 0.0)", "Block(32, 4, 32, 0.0)"),
+        "nothing is forgotten": ("Forgetful(32, 4, 0.0)", "Block(32, 4, 0.0)"),
+        "the account leaves attention out": ("    x = x + found\n", ""),
         "guesses what it has read": (
             "return F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:]",
             "return F.cross_entropy(logits.flatten(0, 1), pieces[:, :-1]",
         ),
         "nothing looks ahead": (
-            "torch.ones_like(block.attention.mask).tril(1)",
-            "torch.ones_like(block.attention.mask).tril()",
+            "torch.ones(128, 128, dtype=torch.bool).tril(1)",
+            "torch.ones(128, 128, dtype=torch.bool).tril()",
         ),
     },
     "model/heads.md": {
@@ -175,6 +190,15 @@ WRONG = {
             "x.var(dim=-1, keepdim=True) + 1e-6",
         ),
         "the gate is not curved": ("(gate * torch.sigmoid(gate) * up)", "(gate * up)"),
+        "each request fetches the weights": (
+            "shared, own = 2 * weights / 1e9",
+            "shared, own = 2 * requests * weights / 1e9",
+        ),
+        "positions count the padding": ("(column - padding).clamp(min=0)", "column.expand(3, 5)"),
+        "the text attends to padding": (
+            "keep = earlier & real[:, None, None] | itself",
+            "keep = (earlier | itself).expand(3, 1, 5, 5)",
+        ),
         "the prompts are of one length": (
             '("ROMEO:\\n", "She rowed the boat to the ", "O")',
             '("ROMEO:\\n", "JULIET:", "OTHELLO")',
@@ -188,20 +212,28 @@ WRONG = {
         "nothing is forgotten": ("later = how", "later = False and how"),
         "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
         "reads the first blocks of the memory": ("memory[:, table]", "memory[:, :3]"),
-        "writes blocks in a row": ("part[table[places // 16], places", "part[places // 16, places"),
+        "writes blocks in a row": (
+            "part[table[positions // 16], positions",
+            "part[positions // 16, positions",
+        ),
         "sees what others left": ("torch.arange(48) < 43", "torch.arange(48) < 48"),
-        "nobody waits": ("if not wait or seated", "if True or seated"),
-        "counts the last turn as idle": ("if left[who] == 0]", "if left[who] < 0]"),
+        "nobody waits": ("if not wait or batch", "if True or batch"),
+        "counts the last turn as idle": ("if left[request] == 0]", "if left[request] < 0]"),
         "a text reads its neighbour's block": (
             "part[self.table].flatten(1, 2)",
             "part[self.table.flip(0)].flatten(1, 2)",
         ),
         "the last block is read whole": (
-            "keep = torch.arange(16 * table.shape[1]) <= places[:, None, :, None]",
-            "keep = torch.arange(16 * table.shape[1]) <= (places | 15)[:, None, :, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= positions[:, None, :, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= (positions | 15)[:, None, :, None]",
         ),
         "a block for two": ("tables[who].append(free.pop())", "tables[who].append(free[-1])"),
-        "blocks are kept after the end": ("free.extend(tables[who])", "pass"),
+        "blocks are kept after the end": ("free.append(tables[who].pop())", "tables[who].pop()"),
+        "a table outlives its text": (
+            "while tables[who]:  # a block is in a table or it is free, never both\n"
+            "                free.append(tables[who].pop())",
+            "free.extend(tables[who])",
+        ),
         "every row draws from one place": (
             "[generators[who] for who in group]",
             "[generators[0] for who in group]",
@@ -262,16 +294,24 @@ WRONG = {
             "dropped = dropout(weights)",
             "dropped = dropout(scores).softmax(dim=-1)",
         ),
+        "nothing is lost while bank learns": (
+            "found = (patterns * weights / (1 - p)) @ clue",
+            "found = (patterns.clamp(min=1 - p) * weights / (1 - p)) @ clue",
+        ),
     },
     "correctness/order.md": {
         "positions forgotten": ("for word in words]] + positions", "for word in words]]"),
-        "every hand at one speed": (
-            "speed = 10000 ** (-torch.arange(0, channels, 2) / channels)  # (pairs,)",
-            "speed = torch.ones(channels // 2)",
+        "every pair at one frequency": (
+            "frequency = 10000 ** (-torch.arange(0, channels, 2) / channels)  # (pairs,)",
+            "frequency = torch.ones(channels // 2)",
         ),
-        "turned the wrong way": (
-            "[[speed.cos(), -speed.sin()], [speed.sin(), speed.cos()]]",
-            "[[speed.cos(), speed.sin()], [-speed.sin(), speed.cos()]]",
+        "rotated the wrong way": (
+            "[[omega.cos(), -omega.sin()], [omega.sin(), omega.cos()]]",
+            "[[omega.cos(), omega.sin()], [-omega.sin(), omega.cos()]]",
+        ),
+        "the key of a word without its position": (
+            'keys = x @ position_head["W_key"]',
+            'keys = embeddings @ position_head["W_key"]',
         ),
         "softmax over the queries": (
             "torch.softmax(scores + mask, dim=-1)",
@@ -279,37 +319,42 @@ WRONG = {
         ),
         "the past hidden": ('float("-inf")).triu(1)', 'float("-inf")).tril(-1)'),
         "the kept keys are lost": (
-            "torch.cat([keys, x @ placed_head",
-            "torch.cat([0 * keys, x @ placed_head",
+            "torch.cat([keys, x @ position_head",
+            "torch.cat([0 * keys, x @ position_head",
         ),
     },
     "correctness/multi-head.md": {
-        "heads joined in the wrong order": (
-            "torch.cat(list(weights @ values), dim=-1)",
-            "torch.cat(list((weights @ values).flip(0)), dim=-1)",
+        "changes of the wrong head": (
+            "return x, weights, context @ W_o  #",
+            "return x, weights, context @ W_o.flip(0)  #",
         ),
         "heads mixed by view": (
-            "return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)",
-            "return x.view(x.shape[0], num_heads, x.shape[1], -1)",
+            "return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)",
+            "return x.view(x.shape[0], self.num_heads, x.shape[1], -1)",
         ),
         "merged without transposing back": (
             "return x.transpose(1, 2).flatten(-2)",
-            "return x.reshape(x.shape[0], x.shape[2], -1)",
+            "return x.reshape(x.shape[0], x.shape[2], -1).clone()",
         ),
-        "no mask": ('scores.masked_fill(future, float("-inf")).softmax', "scores.softmax"),
+        "no mask": ("if causal:", "if causal and False:"),
         "scaled by the number of tokens": (
-            "/ queries.shape[-1] ** 0.5",
-            "/ queries.shape[-2] ** 0.5",
+            "scores = queries @ keys.mT / keys.shape[-1] ** 0.5  # (batch",
+            "scores = queries @ keys.mT / keys.shape[-2] ** 0.5  # (batch",
         ),
-        "queries and values exchanged": (
-            "queries, keys, values = (split_heads(",
-            "values, keys, queries = (split_heads(",
+        "keys and values exchanged": (
+            "keys = self.split(self.W_key(x))",
+            "keys = self.split(self.W_value(x))",
+        ),
+        "the account leaves the word out": (
+            'parts = {"word": x @ toward_la',
+            'parts = {"word": 0 * x @ toward_la',
         ),
         "the twins are told apart": ("+= nudge", "+= 0.1"),
-        "the other head silenced": (
-            'cut["W_o"][4 * silent : 4 * silent + 4]',
-            'cut["W_o"][4 - 4 * silent : 8 - 4 * silent]',
+        "the number of the other head": (
+            'two_heads["W_o"][4 * head : 4 * head + 4]',
+            'two_heads["W_o"][4 - 4 * head : 8 - 4 * head]',
         ),
+        "the thing counted among the others": ("rest[3] = 0.0", "rest[3] += 0.0"),
     },
     "correctness/cross-attention.md": {
         "the writer asks itself": (
@@ -343,22 +388,39 @@ WRONG = {
             "return 0",
         ),
         "the window is not hidden": (
-            "block.attention.mask.fill_(True)",
-            "block.attention.mask.tril_()",
+            "block.attention.mask = torch.ones(128, 128, dtype=torch.bool)",
+            "block.attention.mask = torch.ones(128, 128, dtype=torch.bool).tril()",
         ),
+        "another text is taken for the old one": (
+            "if past and not torch.equal(tokens[:, :past], self.held[:, :past]):",
+            "if False:",
+        ),
+        "memory is made for each text": ("if self.keys is None:", "if not self.length:"),
         "an earlier token is written over": (
             "self.length, self.length + keys.shape[2]",
             "max(self.length - 1, 0), self.length + keys.shape[2]",
         ),
-        "joining is not counted": ("elif function is torch.cat:", "elif function is torch.stack:"),
         "scores are not counted": ("(query.numel() + result.numel())", "query.numel()"),
-        "a test that sees nothing": (".amax(dim=-1)[0] > 1e-9", ".amax(dim=-1)[0] > 1e9"),
+        "a test that sees nothing": ("amax(dim=-1)[0] <= 1e-9", "amax(dim=-1)[0] <= 1e9"),
+        "the newest key stands in front": (
+            "keys = torch.cat([keys, (row @ W_key)[None]])",
+            "keys = torch.cat([(row @ W_key)[None], keys])",
+        ),
+        "weights are fetched once a token": (
+            "fetching = passes * 2 * weights",
+            "fetching = passes * new * 2 * weights",
+        ),
+        "positions do not stop": ("min(super().first_position(), 40)", "super().first_position()"),
+        "users share their caches": ("caches = texts * layers * 2", "caches = layers * 2"),
+        "no row is wrong": ("keys[:, :, past - 1] = keys[:, :, past]", "pass"),
     },
     "production/grouped-query.md": {
         "every third head shares": (
-            "x.repeat_interleave(share, dim=1) for x",
-            "x.repeat(1, share, 1, 1) for x",
+            "x.repeat_interleave(share, dim=1) for x in (key, value))  # 0 0",
+            "x.repeat(1, share, 1, 1) for x in (key, value))  # 0 0",
         ),
+        "head 1 reads the keys of group 1": ("c = h // 2", "c = h % 2"),
+        "the control has no more room": ("(1, 4), (1, 8))", "(1, 4), (1, 4))"),
         "one layer in five sees everything": ("whole = layers // 6", "whole = layers // 5"),
         "four bytes a number": ("dtype=torch.bfloat16", "dtype=torch.float32"),
         "the sum of a group": ("return heads.mean(dim=1)", "return heads.sum(dim=1)"),
@@ -386,41 +448,58 @@ WRONG = {
         ),
     },
     "production/online-softmax.md": {
-        "the sum is not mended": (
+        "the sum is not corrected": (
             "total = total * factor + torch.exp",
             "total = total + torch.exp",
         ),
-        "the values are not mended": (
-            "weighted = weighted * factor + power * value",
-            "weighted = weighted + power * value",
+        "the values are not corrected": (
+            "weighted = weighted * factor + exponential * value  # (channels,)",
+            "weighted = weighted + exponential * value  # (channels,)",
         ),
         "keeps the smaller": (
-            "    largest = torch.maximum(a.largest, b.largest)",
-            "    largest = torch.minimum(a.largest, b.largest)",
+            "    maximum = torch.maximum(a.maximum, b.maximum)",
+            "    maximum = torch.minimum(a.maximum, b.maximum)",
         ),
         "the parts change places": (
-            "torch.exp(a.largest - largest)",
-            "torch.exp(b.largest - largest)",
+            "torch.exp(a.maximum - maximum)",
+            "torch.exp(b.maximum - maximum)",
         ),
         "reads twice": ("            self.reads += 1", "            self.reads += 2"),
         "the other bank asks": ("scores = queries[9] @ keys.T", "scores = queries[4] @ keys.T"),
-        "the unmended is mended": ("weighted=a.weighted + b.weighted", "weighted=right.weighted"),
+        "the uncorrected is corrected": (
+            "weighted=a.weighted + b.weighted",
+            "weighted=right.weighted",
+        ),
     },
     "production/flash.md": {
         "stores the scores too": (
             "            scores = query @ K.load(columns).T",
             "            scores = query @ K.load(columns).T; Slow.moved += scores.numel()",
         ),
-        "fetches the values once": ("powers @ V.load(columns)", "powers @ V.matrix[columns]"),
-        "does not mend the sum": (
-            "            total = total * factor",
-            "            total = total",
+        "fetches the values once": (
+            "step(state, scores, V.load(columns))",
+            "step(state, scores, V.matrix[columns])",
         ),
-        "computes the future": ("range(0, i + 1, block)", "range(0, T, block)"),
+        "does not correct the sum": (
+            "    total = total * factor + exponentials.sum(dim=-1)\n    weighted",
+            "    total = total + exponentials.sum(dim=-1)\n    weighted",
+        ),
+        "does not correct the values": (
+            "weighted = weighted * factor[:, None] + exponentials @ values",
+            "weighted = weighted + exponentials @ values",
+        ),
+        "computes the future": ("if columns.start < rows.stop:", "if True:"),
+        "skips no tile": (
+            "if is_causal and columns.start >= rows.stop",
+            "if is_causal and columns.start > T",
+        ),
         "hides the present": ("masked_fill(j > i,", "masked_fill(j >= i,"),
+        "takes no care of hidden rows": (
+            "finite = larger.masked_fill(larger == -torch.inf, 0.0)",
+            "finite = larger",
+        ),
         "forgets the row sum": ("weights * (d_weights - D[rows, None])", "weights * d_weights"),
         "keys hear nothing": ("d_keys[columns] += d_scores.T", "d_keys[columns] = d_scores.T"),
-        "shares over the queries": ("sum(dim=3).mean(dim=1)", "mean(dim=3).mean(dim=1)"),
         "the wrong head": ("[:, 32:48]", "[:, 16:32]"),
     },
     "production/many-devices.md": {
@@ -437,20 +516,20 @@ WRONG = {
             "attend(q, k, v), *attend(q, k, v)",
         ),
         "takes the keys for one's own": (
-            "keep=here >= places[source]",
-            "keep=here >= places[device.rank]",
+            "keep=here >= positions[source])\n        result = merge(*result, *new)\n        if step",
+            "keep=here >= here.T)\n        result = merge(*result, *new)\n        if step",
         ),
         "the ring turns the other way": (
-            "source = (device.rank - step)",
-            "source = (device.rank + step)",
+            "source = (device.rank - step) % device.size  # whose",
+            "source = (device.rank + step) % device.size  # whose",
         ),
         "the last block is sent once more": (
             "        if step < device.size - 1:\n            arrived = device.pass_on",
             "        if True:\n            arrived = device.pass_on",
         ),
         "counts scores of the future": (
-            "(places[rank][:, None] >= places[(rank - step) % size])",
-            "(places[rank][:, None] <= places[(rank - step) % size])",
+            "(positions[rank][:, None] >= positions[(rank - step) % size])",
+            "(positions[rank][:, None] <= positions[(rank - step) % size])",
         ),
         "no zig-zag": ("pieces[7 - rank]", "pieces[rank + 4]"),
         "forgets what came home": ("2 * (size - 1) + 2 * (size - 1) + 2 * size", "4 * (size - 1)"),
@@ -474,7 +553,7 @@ WRONG = {
         "each part is sent whole": ("shard * (n - 1) // n", "shard * (n - 1)"),
     },
     "production/linear.md": {
-        "no feature map": ("return F.elu(x) + 1", "return x"),
+        "no feature map": ("def phi(x):\n    return F.elu(x) + 1", "def phi(x):\n    return x"),
         "sums the columns": (
             "weights @ values / weights.sum(dim=1, keepdim=True)",
             "weights @ values / weights.sum(dim=0)[:, None]",
@@ -540,12 +619,12 @@ WRONG = {
         ),
         "products are not counted": ("result.numel() * args[0].shape[-1]", "result.numel()"),
         "the rotary key is not turned": (
-            "+ turned @ place.mT)",
-            "+ turned @ (x @ W_rope_key).mT)",
+            "+ rope_queries @ rope_key.mT)",
+            "+ rope_queries @ (x @ W_rope_key).mT)",
         ),
         "turned by the wrong distance": (
-            "rotate(queries, places - s)",
-            "rotate(queries, places + s)",
+            "rotate(queries, positions - s)",
+            "rotate(queries, positions + s)",
         ),
         "the operator is told the scale": (
             "(asked, kept, kept) @",
@@ -558,9 +637,10 @@ WRONG = {
         "later guesses survive": ("(guess[0] == own[:4]).cumprod(dim=0)", "(guess[0] == own[:4])"),
         "one place off": ("dim=1))[0, known - 1 :]", "dim=1))[0, known - 2 : -1]"),
         "the rest is drawn from p": (
-            "missing = (p - q).clamp(min=0)",
-            "missing = p",
+            "    missing = (p - q).clamp(min=0)\n    refused",
+            "    missing = p\n    refused",
         ),
+        "the table keeps every guess": ("kept = torch.minimum(p, q)  #", "kept = q.clone()  #"),
         "kept the wrong way round": ("keep = (p / q).clamp(max=1)", "keep = (q / p).clamp(max=1)"),
         "the cache sees the future": (
             "dtype=torch.bool).tril(past)",
@@ -570,7 +650,7 @@ WRONG = {
         "the overlap is the product": ("torch.minimum(p, q)[0, 6:]", "(p * q)[0, 6:]"),
         "the draft costs nothing": ("+ drafted * weights[1])", "+ 0 * drafted)"),
         "the caches are cut": (
-            "self.read = length  # and the caches keep what was refused",
+            "self.read = self.read[:, :length]  # and the caches keep what was refused",
             "super().truncate(length)",
         ),
         "both by the right rule": ("torch.where(keep, drafts, afresh)", "afresh"),
@@ -603,49 +683,47 @@ WRONG = {
         "FlexAttention sees one token less": ("((i - j < 3) | (j < 2))", "((i - j < 2) | (j < 2))"),
     },
     "production/rope.md": {
-        "the key is not turned": (
-            "turn_one(query, p) @ turn_one(key, j) for",
-            "turn_one(query, p) @ key for",
+        "the key is not rotated": (
+            "rotate_one(query, p) @ rotate_one(key, j) for",
+            "rotate_one(query, p) @ key for",
         ),
-        "both turn the same way round": (
-            "queries, keys = turn(queries), turn(keys)",
-            "queries, keys = turn(queries), keys",
+        "both are rotated the same way round": (
+            "queries, keys = rotate(queries), rotate(keys)",
+            "queries, keys = rotate(queries), keys",
         ),
-        "the angles in float32": ("positions.double() * speed", "positions.bfloat16() * speed"),
-        "the second half turns back": (
+        "the angles in bfloat16": (
+            "positions.double() * frequency",
+            "positions.bfloat16() * frequency",
+        ),
+        "the second half rotates back": (
             "[first * cos - second * sin, first * sin + second * cos], -1).flatten",
             "[first * cos + second * sin, first * sin + second * cos], -1).flatten",
         ),
-        "places without the start": (
-            "turned(x, first + torch.arange(len(x)))",
-            "turned(x, torch.arange(len(x)) * (first < 9))",
+        "positions without the start": (
+            "rotated(x, first + torch.arange(len(x)))",
+            "rotated(x, torch.arange(len(x)) * (first < 9))",
         ),
         "the rows are sorted the wrong way": (
             'change_pairing(wide[name].T, 4, to="half").T',
             'change_pairing(wide[name].T, 4, to="interleaved")[[0, 1, 2, 3]].T.flip(1)',
         ),
-        "the future is seen": ("dtype=torch.bool).triu(1)", "dtype=torch.bool).triu(2)"),
-        "the ramp of the paper upside down": ("kept + (1 - kept) / 4", "(1 - kept) + kept / 4"),
-        "the factor is not squared": (
-            "scores * yarn.attention_factor**2",
-            "scores * yarn.attention_factor",
+        "the future is attended to": ("dtype=torch.bool).triu(1)", "dtype=torch.bool).triu(2)"),
+        "rotate_half without its sign": ("[-second, first]", "[second, first]"),
+        "the control has no window": ("(back < 128)", "(back < 512)"),
+        "NTK-aware stretching with the exponent of the wrong pair": ("(16 / 14)", "(14 / 16)"),
+        "YaRN for another length": (
+            '"original_max_position_embeddings": 128}',
+            '"original_max_position_embeddings": 2048}',
         ),
-        "a dial of radians": ("speed * 180 / torch.pi) % 360", "speed) % 360"),
-        "every hand is slowed": (
-            "new, slowed = degrees(speed, 8192) - met, degrees(speed / 4, 8192) - met",
-            "new, slowed = degrees(speed / 4, 8192) - met, degrees(speed / 4, 8192) - met",
+        "no pair is slowed": (
+            "[as_trained[0] / 4, *as_trained[1:]]",
+            "[as_trained[0], *as_trained[1:]]",
         ),
-        "the sine is forgotten": (
-            "torch.cat([angle.cos(), angle.sin()], dim=-1)",
-            "torch.cat([angle.cos(), angle.cos()], dim=-1)",
-        ),
-        "the far scores of hands that never turned further": (
-            "near = hands_at(beyond, rotation.speeds) @ learned",
-            "near = hands_at(beyond, yarn.speeds) @ learned",
-        ),
-        "linear slows nothing": (
-            '"linear, 8,192": one_back(linear.speeds, 8192)',
-            '"linear, 8,192": one_back(plain.speeds, 8192)',
+        "the far keys are left out": ("(torch.arange(512) < 64))", "(torch.arange(512) < 0))"),
+        "a circle of radians": ("frequency / (2 * math.pi) * 24) % 24", "frequency * 24) % 24"),
+        "every pair is slowed": (
+            "new, slowed = sectors(frequency, 512) - met,",
+            "new, slowed = sectors(frequency / 4, 512) - met,",
         ),
     },
 }
@@ -658,10 +736,12 @@ def wrong_page(page, old, new, folder):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert text.count(old) == 1, f"docs/{page}: {old!r} occurs {text.count(old)} times, not once"
     (folder / "mkdocs.yml").touch()
-    (folder / "snippets").symlink_to(ROOT / "snippets")
+    shutil.copytree(ROOT / "snippets", folder / "snippets")
     copy = folder / "docs" / page
     copy.parent.mkdir(parents=True)
-    (folder / "docs/files").symlink_to(ROOT / "docs/files")
+    shutil.copytree(ROOT / "docs/files", folder / "docs/files")
+    drawings = (ROOT / "docs" / page).with_name("drawings")
+    shutil.copytree(drawings, copy.with_name("drawings"))
     copy.write_text(text.replace(old, new), encoding="utf-8")
     return read(copy)
 

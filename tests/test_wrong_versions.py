@@ -214,8 +214,8 @@ WRONG = {
         Wrong(
             "is_causal forgotten beside a mask in the fused kernel",
             MULTI,
-            "return self._fused(query, key, value, attn_mask, dropout, is_causal)\n                f",
-            "return self._fused(query, key, value, attn_mask, dropout, False)\n                f",
+            "self._fused(query, key, value, attn_mask, dropout, is_causal)\n                    except",
+            "self._fused(query, key, value, attn_mask, dropout, False)\n                    except",
         ),
         Wrong(
             "an empty row is NaN",
@@ -567,9 +567,7 @@ def checks(implementation: Implementation, snippet: str) -> Iterator[tuple[str, 
 def first_fact_broken(implementation: Implementation, snippet: str) -> str | None:
     """Return the name of the first fact that does not hold, or None."""
     for name, check in checks(implementation, snippet):
-        try:
-            check()
-        except (AssertionError, RuntimeError):  # wrong, or does not run at all
+        if facts.first_to_notice([check]):
             return name
     return None
 
@@ -662,7 +660,14 @@ def test_every_fact_is_among_those_that_can_fail():
         for name, thing in vars(facts).items()
         if getattr(thing, "__module__", "") == facts.__name__ and (thing.__doc__ or "").strip()
     }
-    helpers = {"assert_equal", "in_float64", "gradients", "copy_weights"}
+    helpers = {
+        "assert_equal",
+        "in_float64",
+        "gradients",
+        "copy_weights",
+        "first_to_notice",
+        "works",
+    }
     helpers |= {"shard", "modules", "Adapter"}
     assert public - helpers == BROKEN_BY.keys()
 

@@ -1,6 +1,5 @@
 """The labs: do they run from nothing, and are they stored as a reader is promised?"""
 
-import gzip
 import re
 from collections import Counter
 
@@ -23,7 +22,7 @@ NAMES = (
     "translator",
 )
 QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KMG]B|%)(?![\w])")
-PAGE_LIMIT = 60_000  # bytes of a lab's own HTML, gzipped
+PAGE_LIMIT = 120_000  # bytes of what a lab says and shows
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -222,4 +221,4 @@ def test_equality_is_proven_before_anything_is_timed_or_trained(name):
 def test_lab_stays_small(stored):
     shown = "".join(cell.source for cell in stored.cells)
     shown += "".join(o.get("text", "") or o.data.get("text/html", "") for o in outputs(stored))
-    assert len(gzip.compress(shown.encode())) < PAGE_LIMIT
+    assert len(shown.encode()) < PAGE_LIMIT

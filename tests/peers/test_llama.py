@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 from safetensors.torch import load_file  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
-from tools.train import ROOT  # noqa: E402
+from tests.files import stored  # noqa: E402
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -95,9 +95,9 @@ def test_a_checkpoint_of_transformers_writes_the_same_tokens_here(checkpoint):
 
 @torch.no_grad()
 def test_the_stored_weights_write_the_same_tokens_in_transformers(tmp_path):
-    stored = torch.load(ROOT / "docs/files/llama.pt", weights_only=True)
-    ours = Llama.from_config(stored["config"]).eval()
-    ours.load_state_dict(stored["weights"])
+    llama = stored("llama")
+    ours = Llama.from_config(llama["config"]).eval()
+    ours.load_state_dict(llama["weights"])
     config = LlamaConfig(**ours.config, eos_token_id=None)
     model = LlamaForCausalLM(config).eval()
     model.load_state_dict(ours.to_hugging_face())
