@@ -74,11 +74,17 @@ CLICK = """async (address) => {
 }"""
 
 
-# Waits until what a script or a test has changed is drawn: fonts have come, and in three frames the
-# window has its size, what is laid out is painted, and styles that follow a scroll know it.
+# Waits until what a script or a test has changed is drawn: in three frames the window has its size,
+# what is laid out is painted, and styles that follow a scroll know it. A font is asked for when a
+# frame first needs it, so it is waited for after them, and what it sets is laid out once more.
 DRAWN = """async () => {
+  const frames = async () => {
+    for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+  };
+  await frames();
+  if (document.fonts.status === "loaded") return;
   await document.fonts.ready;
-  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+  await frames();
 }"""
 
 # Waits until a page that has come asks for nothing more.
