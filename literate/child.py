@@ -38,8 +38,14 @@ from typing import Any, NoReturn
 # The one place where determinism is set: here, in `determine`, and in the variables of ENVIRONMENT.
 SEED = 0
 THREADS = int(os.environ.get("LITERATE_THREADS", "1"))
-# OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one.
-ENVIRONMENT = {"PYTHONHASHSEED": str(SEED), "OPENBLAS_NUM_THREADS": "1"}
+# OpenBLAS starts a thread when numpy is imported, unless it is told to keep to one. A thread of torch
+# that waits for work keeps its core busy, unless it is told to sleep: with two pages on two cores, a
+# block of half a second once took a minute.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": str(SEED),
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 
 # The variable that names a file of Python, whose `around()` is the context in which blocks run.
 AROUND = "LITERATE_AROUND"

@@ -1088,6 +1088,11 @@ def test_a_page_may_compute_on_several_threads(play):
     assert result.printed == "[600.0]\n"
 
 
+def test_a_thread_that_waits_for_work_leaves_its_core_to_other_pages(play):
+    (result,) = play(code("import os; print(os.environ['OMP_WAIT_POLICY'])"))
+    assert result.printed == "PASSIVE\n"
+
+
 def test_a_page_finds_what_a_script_finds_and_no_checker(play):
     (result,) = play(
         code("""
