@@ -56,9 +56,9 @@ build: $(VENV)/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
 
 zensical: $(VENV)/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
-	$(BIN)/python -m literate prepare
+	$(BIN)/python -m book prepare
 	cd .book && $(abspath $(BIN))/zensical build --strict
-	$(BIN)/python -m literate pack .book/site
+	$(BIN)/python -m book pack .book/site
 
 train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
 	$(BIN)/python -m tools.train $(ARGS)

@@ -10,9 +10,9 @@ from torch import Tensor
 def causal_average(x: Tensor) -> Tensor:
     """Return, at each position, the mean of the vectors up to and including it.
 
-    This is attention in which all scores are 0. Attention would make a matrix of T · T weights. Here
-    the weights are known beforehand, so a running sum is enough: T - 1 additions for each channel,
-    and no matrix.
+    This is attention in which all scores are 0. Attention would make a matrix of T · T weights.
+    Here the weights are known beforehand, so a running sum is enough: T - 1 additions for each
+    channel, and no matrix.
 
     Args:
         x: (..., tokens, channels), floating point. Half precision is summed up in float32.

@@ -5,7 +5,7 @@ import re
 import torch
 import yaml
 
-from literate.drawing import LINE
+from book.drawing import LINE
 from tests.files import stored
 from tests.pages import PAGES, each
 from tools.mutants import ROOT

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from book.figures.matrices import computed_cells
 from literate import bound, compare, prose
-from literate.matrices import computed_cells
 from literate.numerals import numerals
 from literate.page import PageError, pages, read
 from literate.run import Run
