@@ -17,10 +17,10 @@ from pathlib import Path
 
 import yaml
 
-from literate import bound, grammar, project
+from literate import bound, settings
 from literate.fence import RUNS, Fence, Misread, check_shown
-from literate.grammar import Grammar
 from literate.project import PLAIN, Kind, Project
+from literate.settings import Grammar
 from literate.site_markdown import OPENING
 
 # How the names of files end that Python imports; what front matter sets, and what it may hide.
@@ -231,9 +231,9 @@ def read(path: str | Path, reads: Grammar | None = None) -> Page:
             raise Misread(1, f"{what}; found {name_of(path, root)}")
         if path.suffix != ".md":
             raise Misread(1, f"the name of a page ends in .md; found {path.name}")
-        text, ours = _decode(path.read_bytes()), project.of(root)
+        text, ours = _decode(path.read_bytes()), settings.project(root)
         shown = ours.drawings.inlined(text, path.parent)
-        fences = _fences(text, shown, root, ours, reads or grammar.of(root))
+        fences = _fences(text, shown, root, ours, reads or settings.grammar(root))
         return Page(path, root, text, shown, fences, _blocks(fences, text.split("\n")), ours)
     except Misread as error:
         raise PageError(path, error.line, str(error)) from None

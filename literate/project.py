@@ -7,13 +7,9 @@ pyproject.toml, by the module and the name of a `Project`:
     project = "book.project:PROJECT"
 """
 
-import importlib
 import re
-import sys
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +68,7 @@ class Project:
     """What a project adds: kinds of fences by their label, drawings, and a check of its HTML.
 
     `html` makes, of a page's text and the Markdown that reads it, what notes which HTML its author wrote,
-    and checks it; see `literate/site_markdown.py`. Without it any HTML may stand on a page. `code` is the
+    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `code` is the
     folder of what does all this: where it changes, nothing counts as checked any more.
     """
 
@@ -84,24 +80,6 @@ class Project:
     def __post_init__(self) -> None:
         if "output" not in self.kinds:
             object.__setattr__(self, "kinds", {"output": Kind(OUTPUT), **self.kinds})
-
-
-def of(root: Path) -> Project:
-    """Return the Project that the pyproject.toml in `root` names; a plain one where it names none."""
-    settings = root / "pyproject.toml"
-    try:
-        told = tomllib.loads(settings.read_text(encoding="utf-8"))["tool"]["literate"]["project"]
-    except (FileNotFoundError, KeyError):
-        return PLAIN
-    return _load(told, str(root))
-
-
-@lru_cache
-def _load(name: str, root: str) -> Project:
-    module, _, attribute = name.partition(":")
-    if root not in sys.path:  # as for a command that is started there by `python -m`
-        sys.path.append(root)
-    return getattr(importlib.import_module(module), attribute)
 
 
 PLAIN = Project()

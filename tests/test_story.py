@@ -7,8 +7,7 @@ import yaml
 
 from book.drawing import LINE
 from tests.files import stored
-from tests.pages import PAGES, each
-from tools.mutants import ROOT
+from tests.pages import PAGES, ROOT, each
 
 CHAPTERS = [
     page

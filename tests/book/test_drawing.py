@@ -10,7 +10,7 @@ from literate import export, record
 from literate.page import PageError, read
 from literate.prose import stale
 from literate.site_markdown import markdown
-from tools.mutants import ROOT
+from tests.pages import ROOT
 
 FIGURE = """\
 # A page

@@ -1,6 +1,6 @@
 """How fast is MultiHeadAttention, beside its rivals? Prints ratios from one run.
 
-Run by `make bench`, or: python -m tools.bench_snippets
+Run by `make bench`, or: python -m tests.snippets.bench
 The work is that of the book's lab: 8 × 1024 × 768, 12 heads, causal, in float32, forward without
 gradients and forward with backward; then forward once more with the weights asked for, beside the
 layer as most tutorials write it. The rivals take turns in every order, so that no one always follows
