@@ -33,6 +33,8 @@ def project(root: Path) -> Project:
 @lru_cache
 def _load(name: str, root: str) -> Project:
     module, _, attribute = name.partition(":")
-    if root not in sys.path:  # as for a command that is started there by `python -m`
-        sys.path.append(root)
-    return getattr(importlib.import_module(module), attribute)
+    sys.path.append(root)  # as for a command that is started there by `python -m`
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    finally:
+        sys.path.remove(root)
