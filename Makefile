@@ -56,9 +56,9 @@ build: $(VENV)/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
 
 zensical: $(VENV)/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
-	$(BIN)/python -m literate prepare
+	$(BIN)/python -m book prepare
 	cd .book && $(abspath $(BIN))/zensical build --strict
-	$(BIN)/python -m literate pack .book/site
+	$(BIN)/python -m book pack .book/site
 
 train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
 	$(BIN)/python -m tools.train $(ARGS)
@@ -68,7 +68,7 @@ labs: $(VENV)/installed ## measure again: execute the labs and store what they p
 
 bench: $(VENV)/installed ## print what the checker and the snippets cost, as ratios from one run
 	$(BIN)/python -m tools.bench
-	$(BIN)/python -m tools.bench_snippets
+	$(BIN)/python -m tests.snippets.bench
 
 machines: $(VENV)/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)
@@ -95,7 +95,7 @@ drawings: $(VENV)/installed ## draw the drawings that repeat a pattern, from wha
 	$(BIN)/python -m tools.draw
 
 screenshots: $(VENV)/installed ## take the pictures of the README anew
-	$(BIN)/python -m tools.screenshots
+	$(BIN)/python -m tests.site.screenshots
 
 lint: $(VENV)/installed ## check the style of Python files and of the code in pages, and the checker's types
 	$(BIN)/ruff check .

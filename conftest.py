@@ -1,5 +1,5 @@
 import pytest
 
-pytest_plugins = ["literate.pytest_plugin"]
+pytest_plugins = ["literate.pytest_plugin", "processor.pytest_plugin", "tests.projects"]
 # Helpers whose assertions are those of tests: checked, and explained, under `python -O` too.
-pytest.register_assert_rewrite("tests.literate.by_torch", "tests.snippets.facts")
+pytest.register_assert_rewrite("tests.book.by_torch", "tests.snippets.facts")

@@ -1,4 +1,4 @@
-"""The command line: `python -m literate update|export [PAGE …]`, and `prepare`, `pack` of a book."""
+"""The command line: `python -m literate update|export [PAGE …]`."""
 
 import argparse
 import sys
@@ -21,12 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for command in commands.choices.values():
         command.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all")
-    commands.add_parser("prepare", help="write the book into .book/, for a builder without hooks")
-    packs = commands.add_parser("pack", help="make a built site light, and zip it")
-    packs.add_argument("site", type=Path, help="the folder that a builder wrote")
     options = parser.parse_args(arguments)
-    if options.command in ("prepare", "pack"):
-        return _book(options)
     failed = 0
     written: set[Path] = set()
     for path in options.pages or pages(Path.cwd()):
@@ -46,20 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"\n{name_of(path)}: stopped", file=sys.stderr)
             return 130  # as a shell says of what Ctrl-C ended
     return failed
-
-
-def _book(options: argparse.Namespace) -> int:
-    from literate.site import prepare  # it needs what draws the site
-
-    try:
-        if options.command == "prepare":
-            prepare.write(Path.cwd())
-        else:
-            prepare.pack(options.site)
-    except (PageError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 def _update(page: Page) -> None:

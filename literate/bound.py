@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from html import unescape
 
-from literate.fence import Fence, without
-from literate.markup import Misread
-from literate.matrices import BEGIN, END, check_expression
+from literate import expressions
+from literate.fence import Fence, Misread, without
 from literate.numerals import Numbers, Numeral, numerals
 
 KIND = "bound"  # the language of a line of text with such numbers, among fences
@@ -47,12 +46,8 @@ def lines(fences: list[Fence], text: str) -> Iterator[Fence]:
 
 def program(fence: Fence) -> str:
     """Return the code that prints, as JSON, the value of each expression on the line in `fence`."""
-    code = ""
-    for match in BOUND.finditer(fence.text):
-        expression = unescape(match["expression"])
-        check_expression(expression, fence.line)
-        code += f"({expression}), "
-    return f"{BEGIN}{code}{END}\n"
+    bound = (unescape(match["expression"]) for match in BOUND.finditer(fence.text))
+    return expressions.program(bound, fence.line)
 
 
 def fill(line: str, values: list) -> str:

@@ -16,6 +16,7 @@ import ctypes
 import faulthandler
 import gc
 import glob
+import importlib
 import io
 import linecache
 import os
@@ -60,13 +61,20 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 def determine() -> None:
     """Set every seed, and threads: in the page, for a fork draws seeds anew and takes no thread along."""
-    import numpy as np
-    import torch
-
     random.seed(SEED)
-    np.random.seed(SEED)
-    torch.default_generator.manual_seed(SEED)
-    torch.set_num_threads(THREADS)
+    if numpy := _installed("numpy.random"):
+        numpy.seed(SEED)
+    if torch := _installed("torch"):
+        torch.default_generator.manual_seed(SEED)
+        torch.set_num_threads(THREADS)
+
+
+def _installed(name: str) -> Any:
+    """Return the module of this name; None where it is not installed, since a page may do without."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
 
 
 class BlockStopped(BaseException):
@@ -251,7 +259,8 @@ def _is_for_show(expression: ast.expr, value: object) -> bool:
     function = expression.func
     if isinstance(function, ast.Name) and hasattr(builtins, function.id):
         return True
-    arrays = sys.modules["torch"].Tensor, sys.modules["numpy"].ndarray
+    kinds = (("torch", "Tensor"), ("numpy", "ndarray"))
+    arrays = tuple(getattr(sys.modules[name], kind) for name, kind in kinds if name in sys.modules)
     return isinstance(value, arrays) and not ast.unparse(function).endswith("_")
 
 
@@ -366,12 +375,10 @@ def _kill_all(pages: set[int]) -> None:
 
 def main(kind: str, handle: str) -> None:
     """Be a nursery on the socket `handle`, or one page on the connection `handle`."""
-    import numpy.random  # noqa: F401
-    import torch
-
-    if kind == "fork":
+    _installed("numpy.random")
+    if _installed("torch") and kind == "fork":
         # An optimizer's first step imports it, and takes longer over that than over many steps.
-        import torch._dynamo  # noqa: F401
+        _installed("torch._dynamo")
 
     warnings.simplefilter("ignore")
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]

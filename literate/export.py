@@ -13,7 +13,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from literate import drawing, needs
+from literate import needs
 from literate.compare import pinned_torch
 from literate.fence import RUNS, Fence, without
 from literate.page import Block, Page, without_front_matter
@@ -32,6 +32,7 @@ MARKUP = re.compile(
     | (?P<link>\]\()(?![a-z]+:|/)(?P<target>[^)\s]+)""",
     re.MULTILINE | re.VERBOSE,
 )
+IMAGE = re.compile(r"^ *!\[.+\]\((?P<file>(?![a-z]+:|/)[^)\s]+)", re.MULTILINE)
 FORMATTED = ("JoinedStr", "TemplateStr")  # what `ast` calls texts that hold expressions
 INDENT = 4  # spaces that make the inside of an admonition or a tab
 EXERCISES = "## Exercises"
@@ -155,14 +156,14 @@ def script(page: Page, site_url: str = "") -> str:
 def markdown(page: Page, site_url: str = "") -> str:
     """Return the page's Markdown, with each include replaced by the code it shows.
 
-    A drawing is an image of the site, where it has an address: its file stays there.
+    An image is one of the site, where it has an address: its file stays there.
     """
 
     def absolute(found: re.Match) -> str:
         return found[0].replace(found["file"], _absolute(found["file"], address))
 
     address = _address(page, site_url)
-    lines = (drawing.LINE.sub(absolute, page.text) if address else page.text).split("\n")
+    lines = (IMAGE.sub(absolute, page.text) if address else page.text).split("\n")
     for block in reversed(page.blocks):
         if block.included:
             code = [
@@ -219,7 +220,7 @@ def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
             count = page.blocks.index(blocks[at]) + 1
             cells.append(_code_cell(blocks[at], guarded, f"cell-{len(cells)}", count))
         elif fence and at not in outputs:
-            prose += _kept_fence(fence, page.lines, containers, address)
+            prose += _kept_fence(page, fence, containers, address)
         elif not fence:
             line = lines[at - 1]
             if line.strip() or not (prose and "\n" in prose[-1]):  # a title brings its own blank
@@ -339,12 +340,12 @@ def _depth(line: str) -> int:
     return quote[0].count(">") if quote else 0
 
 
-def _kept_fence(fence: Fence, lines: list[str], containers: list[int], address: str) -> list[str]:
-    """Return the lines of a fence that does not run; an explorable becomes a link to itself."""
-    if fence.language == "attention":
-        text = " " * fence.indent + f"*An interactive figure stands here on [the page]({address}).*"
+def _kept_fence(page: Page, fence: Fence, containers: list[int], address: str) -> list[str]:
+    """Return the lines of a fence that does not run, or what its kind has in their place."""
+    if instead := page.kind(fence).stands_for:
+        text = " " * fence.indent + instead.format(address=address)
         return [_line(text, containers)]
-    return [_line(line, containers) for line in lines[fence.line - 1 : fence.end]]
+    return [_line(line, containers) for line in page.lines[fence.line - 1 : fence.end]]
 
 
 def _prose(page: Page, address: str) -> list[str]:

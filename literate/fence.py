@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 from pygments.lexers import find_lexer_class_by_name
@@ -14,22 +17,47 @@ from pygments.util import ClassNotFound
 from pymdownx.superfences import RE_HL_LINES
 
 RUNS = ("python", "py", "python3", "py3")
-OUTPUTS = ("output", "attention")
-FLAGS = ("heatmap", "chart", "plain")
-OPTIONS = {  # of each kind of fence; None stands for code
-    "output": (*FLAGS, "rows", "cols", "name", "caption", "raises", "varies"),
-    "attention": (),
-    None: ("title", "hl_lines", "linenums"),
+CODE_SPAN = re.compile(r"(?<!`)(`++).*?(?<!`)\1(?!`)")  # to the next run as long
+# The characters that a browser or Python-Markdown drops, and those that turn the order of letters
+# round: a reader would see another program than the one that ran.
+UNSHOWN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Misread(Exception):
+    """What a page may not hold, at a line of it."""
+
+    def __init__(self, line: int, message: str):
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option of a fence may be: a flag, or a text of this `form`, which `words` describe.
+
+    One that belongs `to` a flag stands beside it alone, and one stands never beside its `rival`.
+    """
+
+    flag: bool = False
+    form: re.Pattern[str] | None = None
+    words: str = ""
+    to: str = ""
+    rival: str = ""
+
+
+Options = Mapping[str, Option]
+CODE: Options = {  # of a fence of code
+    "title": Option(),
+    "hl_lines": Option(form=RE_HL_LINES, words='lines such as "1 3-4"'),
+    "linenums": Option(form=re.compile(r"\d+$"), words="the number of the first line"),
 }
-FORMS = {  # what a value must look like that is no free text, and in words
-    "hl_lines": (RE_HL_LINES, 'lines such as "1 3-4"'),
-    "linenums": (re.compile(r"\d+$"), "the number of the first line"),
-    "name": (re.compile(r"[a-z][a-z_]*$"), "a word in small letters"),
-    "raises": (
-        re.compile(r"(?!(Syntax|Indentation|Tab)Error$)[^\W\d]\w*$"),
-        "the name of an exception that a program ends in; of one that is no program,"
+OUTPUT: Options = {  # of a fence of output, in every project
+    "raises": Option(
+        form=re.compile(r"(?!(Syntax|Indentation|Tab)Error$)[^\W\d]\w*$"),
+        words="the name of an exception that a program ends in; of one that is no program,"
         " call `compile` and catch the SyntaxError",
     ),
+    "varies": Option(),
 }
 
 
@@ -69,19 +97,18 @@ class Fence:
         return len(self.prefix)
 
 
-def check_language(language: str) -> None:
-    """Raise ValueError unless a fence may be labelled `language`."""
-    misspelt = language not in OUTPUTS and language.lower() in OUTPUTS
-    if misspelt or not (language in ("", *OUTPUTS) or _lexer(language)):
+def check_language(language: str, outputs: Mapping[str, Options]) -> None:
+    """Raise ValueError unless a fence may be labelled `language`: code, or one of the `outputs`."""
+    misspelt = language not in outputs and language.lower() in outputs
+    if misspelt or not (language in ("", *outputs) or _lexer(language)):
         wanted = language.lower() if misspelt else "python"
         raise ValueError(f"unknown language `{language}`; wanted such as `{wanted}`")
     if language not in RUNS and is_drawn_as_python(language):
         raise ValueError(f"`{language}` is drawn as Python and does not run; wanted `python`")
 
 
-def check_options(language: str, options: dict[str, str]) -> None:
-    """Raise ValueError unless a fence of `language` may carry `options`, a flag's value being ""."""
-    known = OPTIONS[language if language in OUTPUTS else None]
+def check_options(language: str, options: Mapping[str, str], known: Options) -> None:
+    """Raise ValueError unless a fence may carry `options`, of those `known`; a flag's value is ""."""
     for key, value in options.items():
         if key not in known:
             where = f"a `{language}` fence (options of the check live on `output`)"
@@ -89,21 +116,24 @@ def check_options(language: str, options: dict[str, str]) -> None:
             if meant := get_close_matches(key, known, 1):
                 wanted += f". Did you mean `{meant[0]}`?"
             raise ValueError(f"unknown option `{key}` on {where}; wanted {wanted}")
-        if key in FLAGS and value:
+        option = known[key]
+        if option.flag and value:
             raise ValueError(f'option `{key}` takes no value; found `{key}="{value}"`')
-        if key not in FLAGS and not value.strip():
+        if not option.flag and not value.strip():
             raise ValueError(f'option `{key}` needs a value: {key}="…"')
-        if key in FORMS and not FORMS[key][0].match(value):
-            raise ValueError(f'{key}="{value}" is not {FORMS[key][1]}')
-        if key in ("rows", "cols", "name", "plain") and "heatmap" not in options:
-            raise ValueError(f"option `{key}` is of a `heatmap`; the fence has none")
-    if "heatmap" in options and "chart" in options:
-        raise ValueError("an output is drawn as a `heatmap` or as a `chart`, not as both")
+        if option.form and not option.form.match(value):
+            raise ValueError(f'{key}="{value}" is not {option.words}')
+        if option.to and option.to not in options:
+            raise ValueError(f"option `{key}` is of a `{option.to}`; the fence has none")
+        if option.rival in options:
+            raise ValueError(f"wanted `{key}` or `{option.rival}`, not both")
 
 
-def check_output_options(options: dict[str, str]) -> None:
-    """Raise ValueError unless `options` (name → value) are ones that an `output` fence may carry."""
-    check_options("output", options)
+def check_shown(text: str, line: int = 1) -> None:
+    """Raise Misread where `text`, which begins on `line`, holds a character of UNSHOWN."""
+    if hidden := UNSHOWN.search(text):
+        what = f"the control character U+{ord(hidden[0]):04X}, which the site would not show"
+        raise Misread(line + text.count("\n", 0, hidden.start()), what)
 
 
 def without(fences: list[Fence], text: str) -> list[str]:
@@ -112,6 +142,28 @@ def without(fences: list[Fence], text: str) -> list[str]:
     for fence in fences:
         lines[fence.line - 1 : fence.end] = [""] * (fence.end - fence.line + 1)
     return lines
+
+
+def check_characters(fences: list[Fence], text: str, shown: Container[str]) -> None:
+    """Raise where a page writes a character of UNSHOWN as `&#x202E;`, or one of no width in code.
+
+    Code and outputs are the fences labelled as one of `shown`.
+    """
+    for number, line in enumerate(without(fences, text), 1):
+        check_shown(unescape(CODE_SPAN.sub("", line)) if "&" in line else "", number)
+    for fence in fences:
+        unseen = (
+            one for one in fence.text if UNSHOWN.match(one) or unicodedata.category(one) == "Cf"
+        )
+        invisible = next(unseen, "")
+        if invisible and fence.language in shown:
+            at = fence.text.count("\n", 0, fence.text.index(invisible)) + 1
+            name = f"U+{ord(invisible):04X}"
+            what = f"the invisible character {name} in code; write it as an escape"
+            if fence.include:
+                what = f"{fence.include.file.name}:{fence.include.numbers[at - 1]}: {what}"
+                at = 1
+            raise Misread(fence.line + at, what)
 
 
 def is_drawn_as_python(language: str) -> bool:

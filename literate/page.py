@@ -1,6 +1,6 @@
 """Read a Markdown page into blocks of code and the outputs they must print.
 
-What the site draws as Python is what runs: `markup` asks the site's own Markdown for the fences.
+What a reader sees as Python is what runs: the grammar of the project says what is a fence.
 Whatever the two could differ on is a `PageError` that names `page.md:line`, so no block is ever
 left out in silence.
 """
@@ -17,19 +17,22 @@ from pathlib import Path
 
 import yaml
 
-from literate import bound, drawing, explorable, markup, matrices
-from literate.fence import RUNS, Fence
-from literate.markup import Misread
+from literate import bound, settings
+from literate.fence import RUNS, Fence, Misread, check_shown
+from literate.project import PLAIN, Kind, Project
+from literate.settings import Grammar
+from literate.site_markdown import OPENING
 
 # How the names of files end that Python imports; what front matter sets, and what it may hide.
 IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
 METADATA_WORDS, HIDDEN = ("title", "description"), ("navigation", "toc")
 # What MkDocs takes for a page; the book wants the last.
 SUFFIXES = (".markdown", ".mdown", ".mkdn", ".mkd", ".md")
-LABELS = "labels"  # stands as the language of a fence that is the opening line of a heatmap
+LABELS = "labels"  # stands as the language of a fence that is the opening line of another
 LABS = ("labs",)  # the folder of docs/ in which tests read notebooks
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
+NO_KIND = Kind()
 
 
 class PageError(Exception):
@@ -82,7 +85,7 @@ class Block:
 
     @property
     def is_labels(self) -> bool:
-        """Say whether this prints the opening line of a heatmap, whose labels the page computes."""
+        """Say whether this prints the opening line of a fence, whose options the page computes."""
         return self.fence.language == LABELS
 
     @property
@@ -106,6 +109,7 @@ class Page:
     shown: str
     fences: list[Fence]
     blocks: list[Block]
+    project: Project = PLAIN
 
     @property
     def name(self) -> str:
@@ -129,18 +133,32 @@ class Page:
         blocks = []
         try:
             for fence in self.fences:
-                if fence.language == "attention" and (code := matrices.program(fence)):
-                    blocks.append(Block(fence, code, fence, fence.line + 1, explorable.filled))
-                elif code := matrices.labels(fence.options, fence.line):
+                kind = self.kind(fence)
+                if kind.body and (code := kind.body.program(fence)):
+                    blocks.append(Block(fence, code, fence, fence.line + 1, kind.body.fill))
+                if kind.opening and (code := kind.opening.program(fence)):
                     opening = Fence(fence.line - 1, fence.line, "", "", LABELS, {})
                     opening.text = self.lines[fence.line - 1] + "\n"
                     opening.solution = fence.solution
-                    blocks.append(Block(opening, code, opening, fence.line, matrices.fill_labels))
+                    blocks.append(Block(opening, code, opening, fence.line, kind.opening.fill))
             for line in bound.lines(self.fences, without_front_matter(self.text)):
                 blocks.append(Block(line, bound.program(line), line, line.line, bound.fill))
         except Misread as error:
             raise self.error(error.line, str(error)) from None
         return sorted([*self.blocks, *blocks], key=lambda block: block.line)
+
+    def kind(self, fence: Fence) -> Kind:
+        """Return what a fence means in the project of this page; of code, nothing."""
+        return self.project.kinds.get(fence.language, NO_KIND)
+
+    def check_drawn(self) -> None:
+        """Raise PageError at the first fence that cannot be drawn."""
+        for fence in self.fences:
+            try:
+                self.kind(fence).check(fence.text, fence.options)
+            except ValueError as error:
+                inside = re.search(r"line (\d+) of the fence", str(error))
+                raise self.error(fence.line + int(inside[1] if inside else 0), str(error)) from None
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""
@@ -199,10 +217,10 @@ def files(root: str | Path) -> list[Path]:
     return sorted(path for path in Path(root).glob("docs/files/*") if path.is_file())
 
 
-def read(path: str | Path) -> Page:
-    """Read the Markdown file at `path` into a `Page`.
+def read(path: str | Path, reads: Grammar | None = None) -> Page:
+    """Read the Markdown file at `path` into a `Page`; without a grammar, by that of its project.
 
-    Raises PageError for anything the book does not allow; the message names the line.
+    Raises PageError for anything the project does not allow; the message names the line.
     """
     path = Path(path).resolve()
     root = root_of(path)
@@ -213,21 +231,21 @@ def read(path: str | Path) -> Page:
             raise Misread(1, f"{what}; found {name_of(path, root)}")
         if path.suffix != ".md":
             raise Misread(1, f"the name of a page ends in .md; found {path.name}")
-        text = _decode(path.read_bytes())
-        shown = drawing.inlined(text, path.parent)
-        fences = _fences(text, shown, root)
-        return Page(path, root, text, shown, fences, _blocks(fences, text.split("\n")))
+        text, ours = _decode(path.read_bytes()), settings.project(root)
+        shown = ours.drawings.inlined(text, path.parent)
+        fences = _fences(text, shown, root, ours, reads or settings.grammar(root))
+        return Page(path, root, text, shown, fences, _blocks(fences, text.split("\n")), ours)
     except Misread as error:
         raise PageError(path, error.line, str(error)) from None
 
 
-def _fences(text: str, shown: str, root: Path) -> list[Fence]:
+def _fences(text: str, shown: str, root: Path, ours: Project, reads: Grammar) -> list[Fence]:
     """Return the fences of a page; what is wrong in a drawing of it names the drawing, too."""
     try:
-        markup.check_shown(shown)
-        fences = markup.read(without_front_matter(shown), root)
+        check_shown(shown)
+        fences = reads(without_front_matter(shown), root, ours)
     except Misread as error:
-        if not (file := drawing.named(text, error.line)):
+        if not (file := ours.drawings.named(text, error.line)):
             raise
         raise Misread(error.line, f"{file}{error}") from None
     written, drawn = text.split("\n"), shown.split("\n")
@@ -248,7 +266,7 @@ def _decode(raw: bytes) -> str:
         raise Misread(line, what) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
     text = re.sub(r"(?<=\n) +\n", "\n", text)
-    markup.check_shown(text)
+    check_shown(text)
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -275,7 +293,7 @@ def without_front_matter(text: str) -> str:
     if not front or front_matter(text) is None:
         return text
     for number, line in enumerate(front["data"].split("\n"), 2):
-        if markup.OPENING.match(line):
+        if OPENING.match(line):
             raise Misread(number, "code in front matter; show it and run it, or delete it")
     _check_metadata(yaml.compose(front["data"], yaml.SafeLoader))
     return "\n" * front[0].count("\n") + text[front.end() :]

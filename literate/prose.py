@@ -25,7 +25,6 @@ from typing import NamedTuple
 from markdown.extensions.toc import slugify
 
 from literate.fence import RUNS, without
-from literate.matrices import computed_cells
 from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
 
@@ -66,7 +65,6 @@ SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of
 SPOKEN = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
 HEADING = re.compile(r"(?P<level>#+) +(?:\d+\. +)?(?P<name>.*?)(?: +\{.*\})? *$")
 APART = ("Sources", "Dates", "Versions")
-CAPTION = re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE)
 TOLD = ("title", "caption", "varies")  # options of a fence that a reader sees as text
 LINK = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))(?:#[^()\s]*)?\)")
 PLACE = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))?(?:#(?P<anchor>[^()\s]*))?(?=[)\s])")
@@ -312,7 +310,8 @@ def _prose(page: Page) -> str:
     lines = without(page.fences, page.shown)
     for fence in page.fences:
         lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
-        if fence.language == "attention" and (caption := CAPTION.search(fence.text)):
+        told_by = page.kind(fence).told
+        if told_by and (caption := told_by.search(fence.text)):
             first = fence.line + fence.text.count("\n", 0, caption.start())
             told = caption[0].split("\n")
             lines[first : first + len(told)] = told
@@ -347,10 +346,11 @@ def text_of(page: Page) -> Text:
     """Return the prose of `page`, and what may hold the numbers in it."""
     sources, figures = [], {}
     for fence in page.fences:
+        kind = page.kind(fence)
         if fence.language in RUNS:
             numbers = Numbers(more=constants(fence.text))
-        elif fence.language == "attention":
-            numbers = Numbers(cell.value for cell in computed_cells(fence.text))
+        elif kind.numbers:
+            numbers = Numbers(kind.numbers(fence.text))
         elif fence.language == "output":
             numbers = Numbers([fence.text])
             figures[fence.options.get("name", "")] = fence.text

@@ -8,7 +8,6 @@ import pytest
 from literate import compare, prose, record
 from literate import run as runner
 from literate.page import SUFFIXES, Block, PageError, is_page, read
-from literate.site import fences
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +51,7 @@ class PageFile(pytest.File):
         try:
             self.page = read(self.path)
             self.digest = record.digest(self.page)
-            fences.check(self.page)
+            self.page.check_drawn()
             steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None

@@ -60,6 +60,18 @@ def digest(page: Page) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def checker(page: Page) -> str:
+    """Return a digest of all code that a check of `page` rests on: this package, and its project's."""
+    added = _digest_of_project(page.project.code)
+    return hashlib.sha256(f"{CHECKER}{added}".encode()).hexdigest()
+
+
+@lru_cache
+def _digest_of_project(folder: Path | None) -> str:
+    """Return a digest of the code of a project, as this process met it first; "" for none."""
+    return _digest_of_code(folder) if folder else ""
+
+
 @lru_cache
 def _digest_of(path: Path, *_state: int) -> str:
     """Return a digest of a file, which is read again when its times or its size are others."""
@@ -77,7 +89,7 @@ def of(page: Page) -> Record | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     torch = compare.pinned_torch(page.root) or record.torch
-    now = digest(page), CHECKER, torch
+    now = digest(page), checker(page), torch
     return record if (record.digest, record.checker, record.torch) == now else None
 
 
@@ -138,7 +150,7 @@ def write(page: Page, outputs: int, checked: str = "") -> None:
         outputs=outputs,
         python=platform.python_version(),
         torch=compare.version_of("torch"),
-        checker=CHECKER,
+        checker=checker(page),
         platform=here,
         date=str(date.today()),
     )

@@ -11,7 +11,6 @@ from filelock import FileLock
 from literate import compare
 from literate.page import Block, Fence, Page, PageError, read
 from literate.run import Result, Run
-from literate.site import fences
 
 Edit = tuple[slice, list[str]]  # lines of a page, from 0, and what takes their place
 
@@ -113,7 +112,7 @@ def _check(new: Page, page: Page, results: list[Result]) -> None:
         failure = compare.judge(new, block, result)
         if failure and not _may_differ(new, block):
             raise Refused(f"what would be written would not agree: {failure.report}")
-    fences.check(new)
+    new.check_drawn()
 
 
 def _edit(page: Page, block: Block, printed: str) -> Edit:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tools.mutants import ROOT
+from tests.pages import ROOT
 
 FILES = ROOT / "docs" / "files"
 

@@ -1,9 +1,12 @@
 """The pages of the book, read once for all tests."""
 
+from pathlib import Path
+
 import pytest
 
 from literate.page import pages, read
-from tools.mutants import ROOT
+
+ROOT = Path(__file__).parents[1]
 
 PAGES = [read(path) for path in pages(ROOT)]
 RUNNING = [page for page in PAGES if page.blocks]

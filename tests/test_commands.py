@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name as canonical
 
 ROOT = Path(__file__).parents[1]
-OURS = {"literate", "snippets", "tests", "tools"}
+OURS = {"book", "literate", "processor", "snippets", "tests", "tools"}
 PINS = dict(
     re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M)
 )

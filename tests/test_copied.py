@@ -9,9 +9,8 @@ import pytest
 
 from literate import compare, export
 from literate.run import fetched
-from tests.pages import RUNNING, each
+from tests.pages import ROOT, RUNNING, each
 from tests.systems import FORK
-from tools.mutants import ROOT
 
 pytestmark = [FORK, pytest.mark.lab]  # it runs the book once more
 

@@ -14,8 +14,7 @@ from nbclient import NotebookClient
 from literate import export
 from literate.run import Run
 from tests import answers, tries
-from tests.pages import PAGES, each
-from tools.mutants import ROOT
+from tests.pages import PAGES, ROOT, each
 
 EXERCISE = re.compile(
     r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment|Mend) · (easy|medium|hard)\.\*\*", re.M

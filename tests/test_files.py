@@ -8,8 +8,7 @@ import torch
 import yaml
 
 from tests.files import FILES
-from tests.pages import PAGES, RUNNING, each
-from tools.mutants import ROOT
+from tests.pages import PAGES, ROOT, RUNNING, each
 
 NAMES = sorted(path.name for path in FILES.iterdir())
 CALL = re.compile(r"load_state_dict_from_url\((.*?)\n? *\)", re.DOTALL)

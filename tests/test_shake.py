@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import processor
+from processor import Processor
 from tests.pages import RUNNING, each
-from tools import processor, shake
-from tools.processor import Processor
+from tools import shake
 
 pytest_plugins = ["pytester"]
 SEEDS = range(20)
@@ -395,18 +396,19 @@ def test_a_name_that_nobody_classed():
 """
 
 
+SIMULATED = ("-p", "no:cacheprovider", "-p", "processor.pytest_plugin", "--processor", "0")
+
+
 def test_a_test_without_a_margin_fails_on_a_simulated_processor(pytester):
-    pytester.makeconftest((shake.ROOT / "tests/conftest.py").read_text(encoding="utf-8"))
     pytester.makepyfile(test_it=TESTS_WITHOUT_A_MARGIN)
-    pytester.makeini("[pytest]\nmarkers = exact(why): left alone\n")
-    done = pytester.runpytest("-p", "no:cacheprovider", "--processor", "0", "-rfp")
+    done = pytester.runpytest(*SIMULATED, "-rfp")
     done.stdout.fnmatch_lines_random(
         [
             "FAILED test_it.py::test_means[[]1e-09[]]*",
             "PASSED test_it.py::test_means[[]1e-06[]]",
             "PASSED test_it.py::test_bits",
             "FAILED test_it.py::test_a_name_that_nobody_classed*",
-            "*does not say whether these round: aten.digamma.default",
+            "*does not know whether these round: aten.digamma.default",
             "processor 0: * operations perturbed",
         ]
     )
@@ -416,7 +418,6 @@ def test_a_test_without_a_margin_fails_on_a_simulated_processor(pytester):
 def test_a_test_may_run_pytest_on_a_simulated_processor(pytester, monkeypatch):
     """pytester forgets what a test imports, and torch cannot be imported twice."""
     monkeypatch.setenv("PYTHONPATH", str(shake.ROOT))
-    pytester.makeconftest((shake.ROOT / "tests/conftest.py").read_text(encoding="utf-8"))
     pytester.makepyfile(
         """
         pytest_plugins = ["pytester"]
@@ -425,7 +426,7 @@ def test_a_test_may_run_pytest_on_a_simulated_processor(pytester, monkeypatch):
         def test_another(pytester): ...
         """
     )
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--processor", "0")
+    done = pytester.runpytest_subprocess(*SIMULATED)
     done.assert_outcomes(passed=2)
 
 

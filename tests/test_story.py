@@ -5,10 +5,9 @@ import re
 import torch
 import yaml
 
-from literate.drawing import LINE
+from book.drawing import LINE
 from tests.files import stored
-from tests.pages import PAGES, each
-from tools.mutants import ROOT
+from tests.pages import PAGES, ROOT, each
 
 CHAPTERS = [
     page

@@ -13,6 +13,7 @@ import pytest
 from literate import compare
 from literate.page import read
 from literate.run import Run
+from tests.projects import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -735,7 +736,8 @@ def wrong_page(page, old, new, folder):
     """Return `page` as it reads with `old` replaced by `new`, once, in a copy of the project."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert text.count(old) == 1, f"docs/{page}: {old!r} occurs {text.count(old)} times, not once"
-    (folder / "mkdocs.yml").touch()
+    for name, setting in SETTINGS.items():
+        (folder / name).write_text(setting, encoding="utf-8")
     shutil.copytree(ROOT / "snippets", folder / "snippets")
     copy = folder / "docs" / page
     copy.parent.mkdir(parents=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from literate.drawing import STYLE
+from book.drawing import STYLE
 from literate.page import Block, Page, read
 from snippets.attention_masks import (
     keep_documents,

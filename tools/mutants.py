@@ -23,8 +23,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from book.figures.matrices import computed_cells
 from literate import bound, compare, prose
-from literate.matrices import computed_cells
 from literate.numerals import numerals
 from literate.page import PageError, pages, read
 from literate.run import Run
@@ -178,7 +178,7 @@ class Laboratory:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        for name in ("snippets", "mkdocs.yml", "requirements.txt"):
+        for name in ("snippets", "mkdocs.yml", "pyproject.toml", "requirements.txt"):
             (self.folder / name).symlink_to(ROOT / name)
         for drawings in (ROOT / "docs").glob("*/drawings"):
             linked = self.folder / drawings.relative_to(ROOT)

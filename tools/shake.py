@@ -1,7 +1,7 @@
 """Run the book and its tests on simulated processors: `make shake`, or python -m tools.shake [PAGE …].
 
 Each processor is a seed, and returns from what rounds what another kernel could have returned;
-`tools/processor.py` says how. On each, every output must agree with what its page shows, by the
+`processor/__init__.py` says how. On each, every output must agree with what its page shows, by the
 rules of every other run, and the tests of the snippets and of the checker must pass: for one of
 them, `pytest --processor SEED tests/snippets`. A claim that fails here fails on a machine that
 somebody owns: give it a margin, on the page or in the test.
@@ -31,7 +31,7 @@ SEEDS = 20
 # A file that never says torch draws no tensor, and its tests are the same on every processor.
 TESTS = tuple(
     str(path.relative_to(ROOT))
-    for folder in ("tests/literate", "tests/snippets")
+    for folder in ("tests/literate", "tests/book", "tests/snippets")
     for path in sorted((ROOT / folder).glob("test_*.py"))
     if "torch" in path.read_text(encoding="utf-8")
 )
@@ -82,7 +82,7 @@ def shake(path: Path, seed: int) -> Shaken:
 def on_processor(seed: int, report: Path) -> Iterator[None]:
     """Ask, in the environment, for the processor of number `seed`; what it did goes to `report`."""
     asked = {
-        AROUND: str(ROOT / "tools/processor.py"),
+        AROUND: str(ROOT / "processor/__init__.py"),
         "PROCESSOR_SEED": str(seed),
         "PROCESSOR_REPORT": str(report),
     }
@@ -100,7 +100,7 @@ def said_of(runs: list[Shaken]) -> str:
     perturbed = sum(sum(run.perturbed.values()) for run in runs)
     lines = [f"{runs[0].page}: {perturbed:,} operations perturbed on {len(runs)} processors"]
     for name in sorted({name for run in runs for name in run.unknown}):
-        lines.append(f"{name}: tools/processor.py does not say whether it rounds")
+        lines.append(f"{name}: processor/__init__.py does not say whether it rounds")
     failures: dict[int, list[tuple[int, str]]] = {}
     for run in runs:
         for line, report in run.failures.items():

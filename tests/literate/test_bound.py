@@ -6,7 +6,7 @@ from literate import record
 from literate.page import PageError
 from literate.prose import stale
 from literate.update import Refused, update
-from tests.literate.test_matrices import failures
+from tests.projects import failures
 
 PAGE = """
 # A page

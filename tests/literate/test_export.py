@@ -19,8 +19,7 @@ from literate.child import THREADS
 from literate.page import PageError, read
 from literate.run import fetched
 from literate.update import update
-from tests.pages import RUNNING, each
-from tools.mutants import ROOT
+from tests.pages import ROOT, RUNNING, each
 
 # A new interpreter for each page takes its time: `make test` starts these, `make test-labs` the rest.
 SOON = ("docs/foundations/averaging.md",)

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from literate.page import read
-from tests.pages import PAGES, RUNNING
+from tests.pages import PAGES, ROOT, RUNNING
 from tools import mutants
-from tools.mutants import ROOT
 
 
 @pytest.fixture(scope="module")

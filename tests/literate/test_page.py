@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from literate.fence import check_output_options
+from book.figures.output import OPTIONS
+from literate.fence import check_options
 from literate.page import PageError, name_of, pages, read
 
 FORMS = {
@@ -611,7 +612,7 @@ BAD_OPTIONS = [
     ({"raises": "SyntaxError"}, "SyntaxError"),
     ({"rows": "a b"}, "`rows` is of a `heatmap`"),
     ({"cols": "a b"}, "`cols` is of a `heatmap`"),
-    ({"heatmap": "", "chart": ""}, "not as both"),
+    ({"heatmap": "", "chart": ""}, "not both"),
     ({"hetmap": ""}, "unknown option `hetmap`"),
     ({"heatmap": "", "row": "a b"}, "Did you mean `rows`?"),
     ({"title": "a"}, "unknown option `title`"),
@@ -620,13 +621,13 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize("options", GOOD_OPTIONS)
 def test_the_options_of_an_output_are_these(options):
-    check_output_options(options)
+    check_options("output", options, OPTIONS)
 
 
 @pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
 def test_other_options_of_an_output_are_refused_by_name(options, words):
     with pytest.raises(ValueError, match=re.escape(words)):
-        check_output_options(options)
+        check_options("output", options, OPTIONS)
 
 
 LONG = {  # text that grows fourfold from a size to twice that size

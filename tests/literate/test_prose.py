@@ -8,8 +8,7 @@ import pytest
 from literate import prose
 from literate.numerals import numerals, results
 from literate.prose import stale, stale_in_notebook
-from tests.pages import PAGES
-from tools.mutants import ROOT
+from tests.pages import PAGES, ROOT
 
 PAGE = """
 # A page

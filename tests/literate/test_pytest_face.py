@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.literate.conftest import LEANING, write
-from tests.literate.conftest import PROVEN as PAGE
+from tests.projects import LEANING, write
+from tests.projects import PROVEN as PAGE
 
 pytest_plugins = ["pytester"]
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from book import hook
 from literate import page as reader
 from literate import record
-from literate.site import hook
-from tests.literate.conftest import LEANING, write
-from tests.literate.conftest import PROVEN as PAGE
 from tests.literate.test_pytest_face import run
+from tests.projects import LEANING, write
+from tests.projects import PROVEN as PAGE
 
 pytest_plugins = ["pytester"]
 
@@ -36,12 +36,13 @@ class SomeDay(date):
 def test_a_page_of_which_every_block_held_is_on_record(project, monkeypatch):
     monkeypatch.setattr(record, "date", SomeDay)
     run(project, "docs/a.md")
+    page = reader.read(project.path / "docs/a.md")
     assert found(project) == record.Record(
-        digest=record.digest(reader.read(project.path / "docs/a.md")),
+        digest=record.digest(page),
         outputs=2,
         python=platform.python_version(),
         torch=version("torch").partition("+")[0],
-        checker=record.CHECKER,
+        checker=record.checker(page),
         platform=f"{platform.system()} {platform.machine()}",
         date="2024-02-29",
     )
@@ -216,7 +217,7 @@ def test_what_another_checker_found_is_no_record(project, monkeypatch):
     assert found(project) is None
 
 
-@pytest.mark.parametrize("name", ["compare.py", "child.py", "site/fences.py"])
+@pytest.mark.parametrize("name", ["compare.py", "child.py", "fence.py"])
 def test_a_checker_is_another_one_when_its_code_is(tmp_path, name):
     copy = shutil.copytree(Path(record.__file__).parent, tmp_path / "literate")
     changed = copy / name

@@ -21,7 +21,7 @@ import torch
 
 from literate import child, compare
 from literate import run as runner
-from tests.literate.conftest import LEANING
+from tests.projects import LEANING
 from tests.systems import FORK, LINUX, POSIX, each_where_it_can
 
 

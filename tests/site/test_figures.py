@@ -11,9 +11,9 @@ import re
 
 import pytest
 
+from book.figures import attention
 from literate import numerals
-from literate.site import explorable
-from tests.literate import by_torch
+from tests.book import by_torch
 from tests.pages import PAGES
 from tests.site import book
 from tests.site.test_reading import axe
@@ -112,7 +112,7 @@ def book_fences():
     found = {}
     for page in PAGES:
         for fence in page.fences:
-            if fence.language == "attention" and not explorable.read(fence.text).votes:
+            if fence.language == "attention" and not attention.read(fence.text).votes:
                 found[f"{page.name}:{fence.line}"] = fence.text
     return found
 
@@ -231,7 +231,7 @@ class Driver:
         return [[blocked(i, j) for j in range(len(row))] for i, row in enumerate(rows)]
 
     def compare_every_step(self):
-        for index, step in enumerate(explorable.STEPS):
+        for index, step in enumerate(attention.STEPS):
             self.step(index)
             self.compare(step)
 
@@ -239,7 +239,7 @@ class Driver:
 @pytest.fixture
 def drive(visit):
     def start(name, **options):
-        spec = explorable.read(FENCES[name])
+        spec = attention.read(FENCES[name])
         return Driver(visit(f"fence-{list(FENCES).index(name)}.html", **options), spec)
 
     return start
@@ -250,12 +250,12 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
     driver = drive(name)
     spec = driver.spec
     switches = [control for control in ("scaling", "causal") if control in spec.controls]
-    driver.compare(explorable.STEPS[spec.step])  # as it opens
+    driver.compare(attention.STEPS[spec.step])  # as it opens
     driver.compare_where_it_opens()
     for query, token in enumerate(spec.panels[0].tokens if "query" in spec.controls else ()):
         driver.press("Query", query)
         assert driver.figure.locator("tr.on th").all_inner_texts() == [token] * len(driver.panels)
-    driver.compare(explorable.STEPS[spec.step])
+    driver.compare(attention.STEPS[spec.step])
     for choice in range(1 if spec.side else len(spec.panels)):
         if len(spec.panels) > 1 and not spec.side:
             driver.press("Choose", choice)
@@ -273,10 +273,10 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
             driver.press("Hide", token)
             driver.state["hidden"] ^= {token}
             if "step" not in spec.controls:
-                driver.compare(explorable.STEPS[spec.step])
+                driver.compare(attention.STEPS[spec.step])
                 continue
             for step in ("masked", "weights", "context"):
-                driver.step(explorable.STEPS.index(step))
+                driver.step(attention.STEPS.index(step))
                 driver.compare(step)
     assert driver.checks >= 2 * len(driver.panels)
 
@@ -287,7 +287,7 @@ def test_every_number_can_be_edited_and_put_back(drive, name):
     if "edit" not in driver.spec.controls:
         assert driver.figure.locator(".editor").count() == 0
         return
-    step = explorable.STEPS[driver.spec.step]
+    step = attention.STEPS[driver.spec.step]
     driver.figure.get_by_text("Edit the numbers").click()
     inputs = driver.figure.locator(".editor input")
     numbers = list(
@@ -310,7 +310,7 @@ def test_every_number_can_be_edited_and_put_back(drive, name):
         rows[r][c] = changed
         driver.compare(step)
     driver.figure.get_by_role("button", name="Reset").click()
-    driver.spec = explorable.read(FENCES[name])
+    driver.spec = attention.read(FENCES[name])
     driver.compare(step)
     assert driver.figure.evaluate("figure => document.activeElement.textContent") == "Reset"
 
@@ -416,7 +416,7 @@ def test_back_and_next_stop_at_the_ends_and_say_so(drive):
     assert back.get_attribute("aria-disabled") == "true"
     back.click(force=True)
     driver.compare("scores")
-    for step in explorable.STEPS[1:]:
+    for step in attention.STEPS[1:]:
         forward.click()
         driver.compare(step)
         assert driver.figure.locator("[aria-current=step]").count() == 1

@@ -7,8 +7,9 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import get_files, set_exclusions
 from mkdocs.utils.meta import get_data
 
-from literate import markup, page
-from literate.site import prepare
+from book import prepare
+from literate import page
+from literate.fence import Misread
 from tests.site import book
 
 # The text of what is visible, one entry for each element, as a reader would copy it.
@@ -117,7 +118,7 @@ def test_metadata_is_what_mkdocs_takes_for_metadata(front):
     shown, data = get_data(text)
     try:
         kept = page.without_front_matter(text)
-    except markup.Misread:
+    except Misread:
         assert data
         assert not front.startswith("---")
     else:

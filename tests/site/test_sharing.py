@@ -7,7 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 from PIL import Image
 
-from literate.site import card
+from book import card
 from tests.site import book
 
 SETTINGS = (book.ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from book import prepare, repository
 from literate import compare, export
 from literate.record import Record
-from literate.site import prepare, repository
 from tests import pages
 from tests.site import book
 

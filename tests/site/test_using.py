@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from book.figures import attention
 from literate import export, numerals, page
-from literate.site import explorable
 from tests import pages
-from tests.literate import by_torch
+from tests.book import by_torch
 from tests.site import book
 from tests.site.test_reading import asked_elsewhere, open_search
 
@@ -340,7 +340,7 @@ def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
     """Every word of both sentences, alone and with the others hidden, shows what torch computes."""
     home = arrive("index.html")
     fence = next(f for f in page.read(book.DOCS / "index.md").fences if f.language == "attention")
-    spec = explorable.read(fence.text)
+    spec = attention.read(fence.text)
     words, outcome = home.locator("button.word"), home.locator("p.votes")
     for panel in spec.panels:
         home.get_by_text(panel.name, exact=True).last.click()

@@ -1,0 +1,1 @@
+"""What the fences of the book show: outputs, heatmaps, charts and explorables of attention."""

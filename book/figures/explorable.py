@@ -1,0 +1,67 @@
+"""Draws an explorable of attention: an `attention` fence, which `attention.py` reads."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+
+from book.figures.attention import Explorable, Panel, compute, read
+from book.figures.tables import heat_table
+from literate.numerals import rounded
+
+
+def _config(spec: Explorable) -> str:
+    """What the script needs to know, as JSON in an attribute."""
+    config = {key: value for key, value in vars(spec).items() if key not in ("panels", "caption")}
+    config["panels"] = [{"name": p.name, "tokens": p.tokens, **p.matrices} for p in spec.panels]
+    return escape(
+        json.dumps(config, ensure_ascii=False, separators=(",", ":")), quote=False
+    ).replace("'", "&#39;")
+
+
+def _tables(panel: Panel, spec: Explorable) -> str:
+    """The weights and the context vectors of one panel, as the figure opens."""
+    steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+    where = f"{panel.name}: " if panel.name else ""
+    hides = spec.causal or bool(spec.hidden)  # else what prints as zero is a weight like the others
+    drawn = ""
+    for step, title in (("weights", "attention weights"), ("context", "context vectors")):
+        rows = steps[step]
+        cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
+        columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
+        title = where + title
+        plain = step == "context" or not hides
+        drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:], plain=plain)
+    return drawn
+
+
+def _sentence(panel: Panel, spec: Explorable) -> str:
+    """The words of one panel with their weights for the query, and what its context votes for."""
+    asks = spec.query or 0
+    steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+    words = ""
+    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
+        share = "hidden" if place in spec.hidden else rounded(weight, spec.digits)
+        kind = "word on" if place == asks else "word"
+        said = f"{escape(word, quote=False)}<small>{share}</small>"
+        words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
+    votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
+    counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
+    said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
+    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>votes: {counted}</small></p>'
+
+
+def figure(body: str) -> str:
+    """HTML of an `attention` fence: a custom element around what it opens with.
+
+    Raises:
+        ValueError: "line N of the fence: …", what came and what was wanted.
+    """
+    spec = read(body)
+    draw = _sentence if spec.votes else _tables
+    tables = "".join(draw(panel, spec) for panel in spec.panels)
+    return (
+        f'<figure class="attention"><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
+        f"<attention-explorable config='{_config(spec)}'>"
+        f'<div class="heats">{tables}</div></attention-explorable></figure>'
+    )

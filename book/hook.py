@@ -1,0 +1,176 @@
+"""MkDocs' face of the book: has each page prepared as it is built, and publishes what to take away.
+
+Thin on purpose. Prose, math and figures are Markdown extensions that any builder can use, and
+`prepare` makes the rest, for MkDocs here and for any builder by `python -m book prepare`. What the
+search reads is made here, since the box that asks it is the theme's.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from functools import partial
+from html import unescape
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page as SitePage
+from mkdocs.utils import CountHandler
+from mkdocs.utils.templates import TemplateContext
+
+from book import prepare, search
+from book.serve import Served, say
+from literate.page import PageError, name_of, pages
+
+Render = Callable[[MkDocsConfig, Files], None]
+ROOT = Path(__file__).resolve().parents[1]
+# The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
+# what its template shows, and what was prepared.
+_pages: list[SitePage] = []
+# What `mkdocs serve` knows of them; None in a build.
+_served: Served | None = None
+# Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
+ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
+
+
+class _Lab(File):
+    """A notebook, which MkDocs takes for a page."""
+
+    def is_documentation_page(self) -> bool:
+        return True
+
+
+def on_startup(command: str, dirty: bool) -> None:
+    """Where pages are served, and not built, check what is saved."""
+    global _served
+    if command == "serve":
+        _served = Served()
+
+
+def on_serve(
+    server: LiveReloadServer, config: MkDocsConfig, builder: Callable[..., None]
+) -> LiveReloadServer:
+    """Check from now on; what is there at the start is drawn, and not run."""
+    if _served:
+        _served.watch(server)
+    return server
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Say which version is drawn. Serve a book in which a link is dead, too; only a build is strict."""
+    config.extra["edition"] = prepare.edition(Path(config.config_file_path).parent)
+    # Before the theme's own script, which would start a search of its own. A builder that knows no
+    # hooks writes no index of ours, and keeps its search.
+    config.extra["polyfills"] = ["assets/search.js"]
+    log = logging.getLogger("mkdocs")
+    if _served:
+        log.handlers = [one for one in log.handlers if not isinstance(one, CountHandler)]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Take the labs for pages, and publish each snippet as a file that a page links to."""
+    place = config.docs_dir, config.site_dir, config.use_directory_urls
+    labs = {path: _Lab(path, *place) for path in files.src_uris if path.endswith(".ipynb")}
+    files = Files([labs.get(file.src_uri, file) for file in files])
+    for snippet in sorted((ROOT / "snippets").glob("*.py")):
+        name = f"snippets/{snippet.name}"
+        if name not in files.src_uris:
+            files.append(File.generated(config, name, abs_src_path=str(snippet)))
+    return files
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Remember the pages in reading order; they must be those that the checker knows."""
+    _pages[:] = nav.pages
+    root = Path(config.config_file_path).parent
+    sources = [Path(file.abs_src_path or "") for file in files.documentation_pages()]
+    drawn = {path for path in sources if path.suffix != ".ipynb"}
+    for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
+        wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
+        if path.suffix == ".ipynb":
+            wrong = "a notebook stands in docs/labs/, where tests read it"
+        message = f"{name_of(path, root)}:1: {wrong}"
+        if not _served:
+            raise PluginError(message)
+        say(message)
+    return nav
+
+
+def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
+    """Have the page drawn by us: read as a program before, completed after."""
+    # From the theme's index; the book has its own. What MkDocs took for metadata counts for nothing:
+    # `prepare` reads it, and takes what an author may set.
+    page.meta = {"search": {"exclude": True}}
+    draw = partial(_draw, page, page.render, config, files)
+    vars(page)["render"] = lambda *_: _served.draw(page, files, draw) if _served else draw()
+    return markdown
+
+
+def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) -> None:
+    """Draw a page and what is beside it; an error in it stops the build and names page.md:line."""
+    path, source = Path(page.file.abs_src_path or ""), page.file.src_uri
+    try:
+        prepared = prepare.page(path, source, files.src_uris, config)
+    except PageError as error:
+        raise PluginError(str(error)) from error
+    page.markdown = prepared.text
+    render(config, files)
+    page.meta.update(prepared.meta, prepared=prepared, sections=search.sections(page.content or ""))
+    if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
+        page.present_anchor_ids |= set(ADDRESS.findall(page.content or ""))
+
+
+def on_page_context(
+    context: TemplateContext, page: SitePage, config: MkDocsConfig, nav: Navigation
+) -> TemplateContext:
+    """Where pages are served, say what their checks found since they were drawn."""
+    if _served and "check" in page.meta:
+        prepared = page.meta["prepared"]
+        state = _served.mark(page, prepared.program)  # a record may be there after it
+        page.meta.update(prepare.known(prepared, config.extra["repository"]))
+        page.meta["check"] |= state
+    page.meta["served"] = _served is not None
+    return context
+
+
+# After every plugin: the offline copy holds what they wrote.
+@event_priority(-200)
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write what a reader takes away: each page, the book as text, and the whole site as a zip."""
+    _write_index(config)
+    site = Path(config.site_dir)
+    prepared = [page.meta["prepared"] for page in _pages if "prepared" in page.meta]
+    for one in prepared:
+        for name, content in one.beside.items():
+            (site / one.source).with_name(name).write_bytes(content)
+    for name, text in prepare.llms(config, prepared).items():
+        (site / name).write_text(text, encoding="utf-8")
+    if not _served:
+        prepare.pack(site)
+
+
+def _write_index(config: MkDocsConfig) -> None:
+    """Write what the search reads. The home page is not in it: it leads to all the others."""
+    keywords = config.extra.get("keywords", {})
+    found = [
+        search.Entry(
+            page.url,
+            unescape(page.meta["description"]),
+            keywords.get(page.file.src_uri, ""),
+            page.meta["sections"],
+        )
+        for page in _pages
+        if "sections" in page.meta and not page.is_homepage
+    ]
+    site = Path(config.site_dir)
+    (site / "assets/search-index.js").write_text(search.script(found), encoding="utf-8")
+    # The theme's own index is empty, and it reads that before it listens; from a disk, as a script.
+    settings = (site / "search/search_index.json").read_text(encoding="utf-8")
+    (site / "search/search_index.js").write_text(f"var __index = {settings}", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What mkdocs.yml names: how the site's Markdown draws math, tables, terms, addresses and figures."""

@@ -1,0 +1,330 @@
+"""Makes of the book what a builder only has to draw: text with metadata, and files to take away.
+
+MkDocs asks page by page, through a hook, while it draws. `python -m book prepare` writes the same
+for all pages as a project of its own, with the metadata as front matter, for any builder that reads
+Markdown as mkdocs.yml says and fills templates: Zensical, today. So nothing here knows a builder.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from html import escape, unescape
+from pathlib import Path
+from posixpath import dirname, relpath
+from typing import Any
+
+import yaml
+
+from book import card, lab, repository, weight
+from book.markdown.math import MathError, symbols
+from literate import export, record, site_markdown
+from literate.fence import without
+from literate.page import (
+    Page,
+    PageError,
+    front_matter,
+    is_page,
+    read,
+    root_of,
+    without_front_matter,
+)
+from literate.prose import LINK
+
+WORDS_PER_MINUTE = 200
+SECONDS_PER_BLOCK = 15
+ARCHIVE = "attention-executed"
+KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
+# What the archive says of itself.
+OFFLINE = """\
+Open index.html in a browser: the whole book works from the disk.
+
+Some notebooks and scripts load a trained model. Without a network, copy files/*.pt into the folder where
+PyTorch keeps what it has loaded, "checkpoints" below the one that this command prints:
+
+    python -c "import torch; print(torch.hub.get_dir())"
+"""
+VENDOR = Path(__file__).with_name("vendor")
+# A builder's own search reads every word of a page, so it must know what stands between words; the last
+# of these stands between a function and its argument, and is not seen. `offline` lets it search pages
+# opened from a disk, for which it needs what stands in for a worker.
+PLUGINS = """\
+plugins:
+  - search:
+      separator: '[\\s\\-_,:!=\\[\\]()"/.`\\u2061]+'
+  - offline
+"""
+SHIM = "  polyfills: [assets/vendor/iframe-worker.js]\n"
+
+
+@dataclass
+class Prepared:
+    """A page as a builder draws it.
+
+    `source` names it from docs/; `meta` is what its template shows, `text` its Markdown without
+    front matter, and `beside` each file that lies beside it, by name. A lab has no `program`.
+    """
+
+    source: str
+    title: str
+    meta: dict[str, Any]
+    text: str
+    beside: dict[str, bytes]
+    program: Page | None = None
+
+
+def page(
+    path: Path,
+    source: str,
+    files: Container[str],
+    config: Mapping[str, Any],
+    *,
+    labs: str = ".ipynb",
+) -> Prepared:
+    """Prepare the chapter or the lab at `path`.
+
+    Args:
+        path: the Markdown file or the notebook.
+        source: its name from docs/.
+        files: the names of all that lies in docs/; a lab's links must be among them.
+        config: what mkdocs.yml says: `site_name`, `site_url`, `nav` and `extra`.
+        labs: how the builder's names for the labs end, which links in chapters use.
+
+    Raises:
+        PageError: the page is not what the book allows; names its line, unless it is a lab.
+    """
+    try:
+        if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
+            text = lab.markdown(path, source, files)
+            beside, program = {path.name: path.read_bytes()}, None
+        else:
+            program = read(path)
+            program.check_drawn()
+            text = _linked(program, source, labs)
+            practised = Path(source).with_name(f"{Path(source).stem}-practice.ipynb").as_posix()
+            colab = repository.colab(config["extra"]["repository"], practised)
+            beside = _taken(program, config.get("site_url") or "", colab)
+        html = site_markdown.markdown(root_of(path)).convert(text)
+    except (MathError, lab.LabError) as error:
+        raise PageError(path, 0, str(error)) from error
+    title = dict(_listed(config.get("nav") or [])).get(source) or _heading(html) or path.stem
+    prepared = Prepared(source, title, {}, text, beside, program)
+    _describe(prepared, html, config)
+    pictured = prepared.meta.get("title") or title
+    fonts = root_of(path) / "docs/assets/fonts"
+    picture = card.draw(pictured, config["site_name"], html, fonts)
+    beside[Path(prepared.meta["card"]).name] = picture
+    return prepared
+
+
+def known(prepared: Prepared, repository_name: str) -> dict[str, Any]:
+    """Return what is known of a page now, as metadata: its mark, and where a wrong number is reported.
+
+    The mark claims nothing unless a check of this very text is on record. A chapter without outputs
+    has neither.
+    """
+    meta: dict[str, Any] = {}
+    program, found = prepared.program, None
+    if program and any(block.output for block in program.blocks):
+        found = record.of(program)
+        meta["check"] = {"record": asdict(found) if found else None}
+    if meta or not program:
+        meta["report"] = repository.report(repository_name, prepared.source, found)
+    return meta
+
+
+def edition(root: Path) -> str | None:
+    """Return the version of the book of the project at `root`, where its CITATION.cff says one."""
+    cited = root / "CITATION.cff"
+    if not cited.exists():
+        return None
+    return str(yaml.safe_load(cited.read_text(encoding="utf-8"))["version"])
+
+
+def llms(config: Mapping[str, Any], prepared: Iterable[Prepared]) -> dict[str, str]:
+    """Return the book as text for machines: its chapters, listed in llms.txt, whole in the other.
+
+    Args:
+        config: what mkdocs.yml says: `site_name`, `site_description` and `site_url`.
+        prepared: the pages in reading order.
+    """
+    url = config.get("site_url") or ""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    whole = []
+    for one in prepared:
+        if one.program:
+            asked = unescape(one.meta["description"])
+            lines.append(f"- [{one.title}]({url}{one.source}): {asked}")
+            text = one.beside[Path(one.source).name].decode().strip()
+            whole.append(f"<!-- {url}{export.as_html(one.source)} -->\n\n{text}\n")
+    return {"llms.txt": "\n".join(lines) + "\n", "llms-full.txt": "\n\n".join(whole)}
+
+
+def pack(site: Path) -> None:
+    """Make a built site light, and pack it into one file that opens from a disk.
+
+    The same site gives the same bytes. A README.txt is in the archive alone.
+    """
+    weight.lighten(site)
+    target = site / f"{ARCHIVE}.zip"
+    found = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
+            entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+
+
+def _taken(program: Page, site_url: str, colab: str) -> dict[str, bytes]:
+    """Return what a reader may take of a chapter: each file, by its name.
+
+    `colab` is the address at which Colab opens the notebook to practise in.
+    """
+    taken = {".md": export.markdown(program, site_url)}
+    if program.blocks:
+        taken |= export.runnable(program, site_url, colab)
+    return {program.path.stem + suffix: text.encode() for suffix, text in taken.items()}
+
+
+def _describe(prepared: Prepared, html: str, config: Mapping[str, Any]) -> None:
+    """Fill in the metadata of a page that is drawn as `html`; what its author wrote there stays."""
+    program, source = prepared.program, Path(prepared.source)
+    blocks = program.blocks if program else []
+    book = config["extra"]["repository"]
+    # The code of a lab is folded, and read by few; its figures and tables are read.
+    stops = len(blocks) if program else len(lab.SHOWN.findall(html))
+    downloads = {
+        kind: name
+        for suffix, kind in KINDS.items()
+        if (name := source.stem + suffix) in prepared.beside
+    }
+    meta = prepared.meta
+    meta["description"] = _first_sentence(html)
+    meta |= (program and front_matter(program.text)) or {}
+    # The theme draws it as it is, in an attribute, too; `<b>` in a sentence is a word about a tag.
+    meta["description"] = escape(meta["description"])
+    meta |= {"minutes": _minutes(html, stops), "downloads": downloads, "offline": f"{ARCHIVE}.zip"}
+    meta |= {"edit": repository.edit(book, prepared.source), **known(prepared, book)}
+    meta["card"] = source.with_name(f"{source.stem}.png").as_posix()
+    if program:
+        pieces = zip(export.pieces(program), blocks, strict=True)
+        # A list, since Zensical would sort the keys of a dictionary.
+        guarded = [[i, piece] for i, (piece, block) in enumerate(pieces) if block.raises]
+        meta["guarded"] = guarded
+    if "script" in downloads:
+        meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
+    if "practice" in downloads:
+        practised = source.with_name(downloads["practice"]).as_posix()
+        meta["practice_colab"] = repository.colab(book, practised)
+
+
+def _minutes(html: str, stops: int) -> int:
+    """Return the minutes that a page takes to read, with so many stops among its words."""
+    hidden = r"<(pre|math|svg|template|table)\b.*?</\1>|<[^>]+>"
+    words = len(re.sub(hidden, " ", html, flags=re.S).split())
+    seconds = words * 60 / WORDS_PER_MINUTE + stops * SECONDS_PER_BLOCK
+    return max(1, round(seconds / 60))
+
+
+def _first_sentence(html: str) -> str:
+    """Return the first sentence of the first paragraph, which asks the chapter's question."""
+    paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
+    said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
+    text = " ".join(symbols(said).split())
+    return re.split(r"(?<=[.?])\s", text)[0]
+
+
+def _heading(html: str) -> str:
+    """Return the title of a drawn page, or ""."""
+    heading = re.search(r"<h1\b[^>]*>(.*?)</h1>", html, re.DOTALL)
+    text = re.sub(r"<a class=\"headerlink\".*?</a>|<[^>]+>", "", heading[1] if heading else "")
+    return unescape(text).strip()
+
+
+def _linked(program: Page, source: str, labs: str) -> str:
+    """Return the text of a chapter with its drawings, and a link to each included file above it.
+
+    A link to a notebook leads to the page that the builder makes of it.
+    """
+    lines = without_front_matter(program.shown).split("\n")
+    for at, prose in enumerate(without(program.fences, program.shown)):
+        if ".ipynb" in prose:
+            lines[at] = LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), lines[at])
+    for block in reversed(program.blocks):
+        if block.included:
+            name, prefix = block.included.name, block.fence.prefix
+            href = relpath(f"snippets/{name}", dirname(source) or ".")
+            said = name.replace("_", "\\_")
+            link = [f'[Download {said}]({href}){{ download="{name}" }}', "{ .take-file }"]
+            lines[block.line - 1 : block.line - 1] = [
+                (prefix + line).rstrip() for line in ("", *link, "")
+            ]
+    return "\n".join(lines).lstrip("\n")
+
+
+def write(root: Path) -> None:
+    """Write the book of the project at `root` into its .book/, a project that a builder can draw.
+
+    Labs are Markdown there, and metadata is front matter. What a reader takes away as Markdown lies
+    in the theme, from which files are copied: in docs/ it would be drawn.
+
+    Raises:
+        PageError: a page is not what the book allows, or not in the nav.
+    """
+    target = root / ".book"
+    settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
+    config = yaml.unsafe_load(settings)
+    nav = dict(_listed(config["nav"]))
+    files = {path.relative_to(root / "docs").as_posix(): path for path in root.glob("docs/**/*")}
+    for source, path in files.items():
+        lab_page = path.suffix == ".ipynb" and "/." not in source
+        if source not in nav and (lab_page or is_page(path, root)):
+            raise PageError(path, 1, "no page of the site; add it to `nav` in mkdocs.yml")
+    shutil.rmtree(target, ignore_errors=True)
+    pages = shutil.ignore_patterns("*.md", "*.ipynb", ".*")
+    shutil.copytree(root / "docs", target / "docs", ignore=pages)
+    compiled = shutil.ignore_patterns("__pycache__")
+    for copy in ("overrides", "snippets", "docs/snippets"):
+        shutil.copytree(root / Path(copy).name, target / copy, ignore=compiled)
+    book = [page(root / "docs" / source, source, files, config, labs=".md") for source in nav]
+    for one in book:
+        _write_page(one, target)
+    for name, text in llms(config, book).items():
+        (target / "docs" / name).write_text(text, encoding="utf-8")
+    shutil.copytree(VENDOR, target / "docs/assets/vendor", dirs_exist_ok=True)
+    (target / "mkdocs.yml").write_text(_settings(settings, edition(root)), encoding="utf-8")
+
+
+def _settings(text: str, version: str | None) -> str:
+    """Return mkdocs.yml as a builder without hooks needs it: labs are Markdown, its search its own."""
+    text = re.sub(r"^( *- .*)\.ipynb$", r"\1.md", text, flags=re.MULTILINE)
+    text = re.sub(r"^plugins:\n(?:[ #].*\n)*", lambda _: PLUGINS, text, flags=re.MULTILINE)
+    extra = f"extra:\n{SHIM}" + (f'  edition: "{version}"\n' if version else "")
+    return re.sub(r"^extra:\n", extra, text, flags=re.MULTILINE)
+
+
+def _write_page(one: Prepared, target: Path) -> None:
+    """Write a page and what lies beside it into the project at `target`."""
+    drawn = (target / "docs" / one.source).with_suffix(".md")
+    drawn.parent.mkdir(parents=True, exist_ok=True)
+    front = yaml.safe_dump(one.meta, allow_unicode=True, sort_keys=False, width=1000)
+    drawn.write_text(f"---\n{front}---\n\n{one.text}", encoding="utf-8")
+    for name, content in one.beside.items():
+        place = target / ("overrides" if name.endswith(".md") else "docs") / one.source
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.with_name(name).write_bytes(content)
+
+
+def _listed(entries: list) -> Iterator[tuple[str, str | None]]:
+    """Yield the source of each page that a nav lists, in order, with its title there, if any."""
+    for entry in entries:
+        for title, what in entry.items() if isinstance(entry, dict) else [(None, entry)]:
+            if isinstance(what, str):
+                yield what, title
+            else:
+                yield from _listed(what)

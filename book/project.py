@@ -1,0 +1,36 @@
+"""What this book adds to the checker; pyproject.toml names it."""
+
+import re
+from pathlib import Path
+
+from book import drawing
+from book.figures import attention, matrices, output
+from book.html import Written
+from literate.project import Drawings, Kind, Project, Shown
+
+
+def _numbers(body: str) -> list[str]:
+    return [cell.value for cell in matrices.computed_cells(body)]
+
+
+def _check(body: str, options: dict[str, str]) -> None:
+    attention.read(body)
+
+
+PROJECT = Project(
+    kinds={
+        "output": Kind(
+            output.OPTIONS, output.check, opening=Shown(matrices.labels, matrices.fill_labels)
+        ),
+        "attention": Kind(
+            check=_check,
+            body=Shown(matrices.program, attention.filled),
+            numbers=_numbers,
+            told=re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE),
+            stands_for="*An interactive figure stands here on [the page]({address}).*",
+        ),
+    },
+    drawings=Drawings(drawing.inlined, drawing.named),
+    html=Written,
+    code=Path(__file__).parent,
+)

@@ -1,0 +1,128 @@
+"""Reads drawn pages into the index of the book's search.
+
+What a page says, section by section, as short lines: a paragraph is one, and so is a line of code,
+which begins with a tab. Formulas are on one line too, with their superscripts and subscripts, and
+figures and printed numbers are left out: who looks for words finds no table. How well a page answers
+is decided in `docs/assets/search-engine.js`, which knows nothing of the site's builder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from html.parser import HTMLParser
+from typing import NamedTuple
+
+from book.markdown.math import on_one_line
+
+MATH = re.compile(r"<math\b.*?</math>", re.S)
+UNSEEN = {"svg", "script", "style", "template", "samp", "button"}
+VOID = {"br", "col", "hr", "img", "input", "link", "source", "wbr"}
+LINES = re.compile(r"h[1-6]|p|li|dt|dd|tr|pre|div|figcaption|summary|caption")
+# The last line of a block that raised is what a reader has before them, and searches for.
+RAISED = re.compile(r"^\w*(?:Error|Exception|Warning): .*", re.M)
+
+
+class Section(NamedTuple):
+    """A heading of a page and what stands under it."""
+
+    anchor: str  # "" for what stands under the page's title
+    title: str
+    text: str  # lines of escaped HTML that has no tags but <sub> and <sup>
+
+
+class Entry(NamedTuple):
+    """A page as the search knows it."""
+
+    url: str
+    question: str
+    keywords: str  # words that a reader may type and that the page's headings lack
+    sections: list[Section]
+
+
+def sections(html: str) -> list[Section]:
+    """Return the sections of a drawn page in order, the first under its title."""
+    reader = _Reader()
+    reader.feed(MATH.sub(lambda formula: on_one_line(formula[0]), html))
+    reader.close()
+    return [
+        Section(anchor, "".join(title).strip(), "\n".join(_tidy("".join(text))))
+        for anchor, title, text in reader.found
+    ]
+
+
+def script(entries: list[Entry]) -> str:
+    """Return the index as a classic script, which loads from a host and from a disk alike."""
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+    return f"window.bookIndex = {text};\n"
+
+
+def _tidy(text: str) -> list[str]:
+    """Return the lines that say something, each with single blanks; code keeps its tab in front."""
+    lines = [
+        ("\t" if line.startswith("\t") else "") + " ".join(line.split())
+        for line in text.split("\n")
+    ]
+    return [line for line in lines if re.search(r"\w", line)]
+
+
+class _Reader(HTMLParser):
+    """Collects `found`: the anchor of each section, and the pieces of its title and of its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, list[str], list[str]]] = [("", [], [])]
+        self.open: list[tuple[str, bool]] = []  # each open tag, and whether what it holds is unseen
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in VOID:
+            self._here.append(" ")
+            return
+        values = dict(attributes)
+        if tag in ("h2", "h3") and values.get("id"):
+            self.found.append((values["id"] or "", [], []))
+        classes = (values.get("class") or "").split()
+        unseen = tag in UNSEEN or "data-search-exclude" in values
+        unseen = unseen or "headerlink" in classes or "heatmap" in classes
+        unseen = unseen or (tag == "b" and self._within("figcaption"))  # "Output"
+        self._end_line(tag)
+        self.open.append((tag, unseen))
+        self._keep(tag, f"<{tag}>")
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._within(tag):
+            return
+        self._keep(tag, f"</{tag}>")
+        while self.open.pop()[0] != tag:
+            pass
+        self._end_line(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._within("samp"):
+            data = "\n".join(["", *RAISED.findall(data), ""])
+        elif any(unseen for _, unseen in self.open):
+            return
+        line = "\n\t" if self._within("pre") else " "
+        self._here.append(escape(data, quote=False).replace("\n", line))
+
+    @property
+    def _here(self) -> list[str]:
+        """What the next words belong to."""
+        _, title, text = self.found[-1]
+        return title if self._within("h1", "h2", "h3") else text
+
+    def _within(self, *tags: str) -> bool:
+        return any(tag in tags for tag, _ in self.open)
+
+    def _keep(self, tag: str, mark: str) -> None:
+        if tag in ("sub", "sup") and not any(unseen for _, unseen in self.open):
+            self._here.append(mark)
+
+    def _end_line(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._here.append(" ")
+        elif tag == "pre":
+            self._here.append("\n\t")
+        elif LINES.fullmatch(tag):
+            self._here.append("\n")

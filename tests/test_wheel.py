@@ -1,0 +1,272 @@
+"""A stranger installs the checker alone, from its wheel, and checks pages that it has never seen."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from importlib import metadata
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+CHECKER = ROOT / "literate"
+
+# Pages built as those of known documentation are, with text of our own. The first is like a tutorial of
+# docs.python.org: plain, with code in a list. The second is like a guide of FastAPI's: notes, tabs, and code
+# that stands in a file.
+PLAIN = """\
+# Counting words
+
+Text before code, and code that shows nothing.
+
+```python
+text = "to be or not to be"
+```
+
+1.  Count the words:
+
+    ```python
+    from collections import Counter
+    counts = Counter(text.split())
+    print(counts["be"], len(counts))
+    ```
+
+    ```output
+    2 4
+    ```
+
+2.  Ask for one that is not there:
+
+    ```python
+    {}["who"]
+    ```
+
+    ```output raises="KeyError"
+    KeyError: 'who'
+    ```
+
+> ```python
+> print(f"{2 / 3:.4f}")
+> ```
+>
+> ```output
+> 0.6667
+> ```
+
+The word *be* stands there 2 times. This is no Python:
+
+```console
+python -m this
+```
+"""
+SITE = {
+    "mkdocs.yml": """\
+        site_name: Somebody else's
+        theme:
+          name: material
+        markdown_extensions:
+          - admonition
+          - pymdownx.details
+          - pymdownx.snippets:
+              base_path: [parts]
+          - pymdownx.superfences
+          - pymdownx.tabbed:
+              alternate_style: true
+        """,
+    "parts/area.py": """\
+        def area(radius):
+            return 3 * radius**2
+        """,
+    "docs/index.md": """\
+        # Areas
+
+        <div class="grid cards" markdown="0">HTML of their own</div>
+
+        ```python title="area.py"
+        --8<-- "area.py"
+        ```
+
+        !!! note "Call it"
+
+            ```python hl_lines="1"
+            print(area(5))
+            ```
+
+            ```output
+            75
+            ```
+
+        === "Python"
+
+            ```python
+            print(area(2.5))
+            ```
+
+            ```output
+            18.75
+            ```
+
+        === "JavaScript"
+
+            ```js
+            console.log(area(2.5))
+            ```
+        """,
+}
+TORCH = """\
+# Rows
+
+```python
+import torch
+
+print(torch.arange(4.0).softmax(dim=0))
+```
+
+```output
+tensor([0.0321, 0.0871, 0.2369, 0.6439])
+```
+"""
+
+
+def closure(*names):
+    """Return the installed distributions that `names` need, with these themselves."""
+    found, waiting = {}, list(names)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name not in found:
+            found[name] = metadata.distribution(name)
+            needs = map(Requirement, found[name].requires or ())
+            waiting += [
+                need.name
+                for need in needs
+                if not need.marker or need.marker.evaluate({"extra": ""})
+            ]
+    return found.values()
+
+
+def declared(extra=""):
+    """Return the names of what the checker's own pyproject.toml asks for."""
+    import tomllib
+
+    told = tomllib.loads((CHECKER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = told["optional-dependencies"][extra] if extra else told["dependencies"]
+    return [Requirement(need).name for need in needs]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The checker's wheel, built from a copy of its folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    copy = shutil.copytree(CHECKER, folder / "literate", ignore=leave)
+    build = "import setuptools.build_meta as build; print(build.build_wheel('..'))"
+    subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
+    return next(folder.glob("literate_pages-*.whl"))
+
+
+@pytest.fixture(scope="module", params=["", "torch"], ids=["without torch", "with torch"])
+def bare(request, wheel, tmp_path_factory):
+    """A Python that has the wheel, what the wheel asks for, and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=os.name == "posix")
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    wanted = [*declared(), *(declared(request.param) if request.param else ())]
+    for distribution in closure(*wanted):
+        for top in {file.parts[0] for file in distribution.files or ()} - {".."}:
+            source = Path(str(distribution.locate_file(top)))
+            if source.exists() and not (site / top).exists():
+                (site / top).symlink_to(source)
+    shutil.unpack_archive(wheel, site, "zip")
+    return python, bool(request.param)
+
+
+@pytest.fixture
+def run(bare, tmp_path, monkeypatch):
+    """Run a command of the bare Python in a folder of pages, and return what it did."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for variable in [name for name in os.environ if name.startswith(("PYTEST_", "COV_"))]:
+        monkeypatch.delenv(variable)
+
+    def command(*arguments):
+        return subprocess.run(
+            [bare[0], "-m", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    return command
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+
+
+BOOKS = {
+    "without a site": {"README.md": PLAIN, "docs/more.md": PLAIN},
+    "with a site": SITE,
+    "its own README": {"README.md": (CHECKER / "README.md").read_text(encoding="utf-8")},
+}
+
+
+@pytest.mark.parametrize("files", BOOKS.values(), ids=BOOKS)
+def test_a_wheel_alone_checks_pages_that_it_has_never_seen(run, tmp_path, files):
+    write(tmp_path, files)
+    done = run("pytest", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+@pytest.mark.parametrize("files", BOOKS.values(), ids=BOOKS)
+def test_a_wrong_output_is_found_at_its_line_and_updated(run, tmp_path, files):
+    wrong = {
+        name: re.sub(r"(?m)^( *(?:> )?)(2 4|75|\[0\.5, 0\.3333333333333333.*)$", r"\g<1>0", text)
+        for name, text in files.items()
+    }
+    assert wrong != files
+    write(tmp_path, wrong)
+    name = next(name for name in files if wrong[name] != files[name])
+    line = (
+        dedent(wrong[name])
+        .split("\n")
+        .index(next(line for line in dedent(wrong[name]).split("\n") if line.strip() == "0"))
+    )
+    done = run("pytest", "-q")
+    assert done.returncode == 1
+    assert f"{name}:{line + 1}: the output differs" in done.stdout
+    assert run("literate", "update").returncode == 0
+    for name, text in files.items():
+        assert (tmp_path / name).read_text(encoding="utf-8") == dedent(text)
+
+
+def test_a_page_is_exported_and_its_script_prints_the_same(run, tmp_path):
+    write(tmp_path, SITE)
+    assert run("literate", "export", "docs/index.md").returncode == 0
+    assert (tmp_path / "index.ipynb").exists()
+    assert run("index").stdout == "75\n18.75\n"
+
+
+def test_torch_is_there_only_where_it_is_asked_for(bare, run, tmp_path):
+    write(tmp_path, {"docs/rows.md": TORCH})
+    done = run("pytest", "-q")
+    if bare[1]:
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        assert "No module named 'torch'" in done.stdout
+
+
+def test_the_wheel_holds_the_checker_and_nothing_of_the_book(wheel):
+    import zipfile
+
+    names = zipfile.ZipFile(wheel).namelist()
+    modules = {name for name in names if name.endswith(".py")}
+    assert modules == {f"literate/{path.name}" for path in CHECKER.glob("*.py")}
+    assert not any(name.startswith("book") for name in names)
