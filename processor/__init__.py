@@ -34,7 +34,7 @@ EXACT = """
     ceil clamp clamp_max clamp_min clone constant_pad_nd copy cummax detach diag_embed diagonal
     diagonal_copy div embedding empty empty_like empty_strided expand eye fill flip floor full
     full_like gather index index_select lift_fresh lift_fresh_copy masked_fill masked_select max maximum median min
-    minimum mul nan_to_num native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward ones
+    minimum mul nan_to_num native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss2d_backward nll_loss_backward ones
     ones_like permute rand rand_like reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
     select select_backward set sgn sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
     t threshold_backward topk transpose tril triu unbind unfold uniform unsqueeze view where zero
@@ -518,6 +518,7 @@ RULES: dict[str, Rule] = (
         "linalg_vector_norm": _norm,
         "logsumexp": _logsumexp,
         "mean": _mean,
+        "nll_loss2d_forward": _picked,
         "nll_loss_forward": _picked,
         "pow": _pow,
         "std": _var,

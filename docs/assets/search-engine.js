@@ -1,6 +1,6 @@
 /* Answers a query from the book's index: which pages, in which order, and which words of them.
    Loaded when a reader first reaches for search (search.js). It knows nothing of the theme; the index
-   is written by literate/site/search.py, and MiniSearch finds words, their beginnings and their
+   is written by book/search.py, and MiniSearch finds words, their beginnings and their
    neighbours. */
 window.bookSearch = (() => {
   "use strict";
@@ -54,7 +54,7 @@ window.bookSearch = (() => {
 
   /* ── The index ─────────────────────────────────────────────────────────────────────────── */
 
-  const pages = new Map(); // by address, as literate/site/search.py wrote them
+  const pages = new Map(); // by address, as book/search.py wrote them
   const forms = new Map(); // the words behind each stem
   function asTerm(word) {
     const term = stem(word);

@@ -274,9 +274,9 @@ def copy_project(target: Path, docs: bool = True) -> Path:
         shutil.copytree(ROOT / folder, target / folder)
     for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)
-    shutil.copytree(
-        ROOT / "literate", target / "literate", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for folder in ("book", "literate"):
+        compiled = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, target / folder, ignore=compiled)
     return target
 
 
