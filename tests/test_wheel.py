@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
+import zipfile
 from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
@@ -151,8 +153,6 @@ def closure(*names):
 
 def declared(extra=""):
     """Return the names of what the checker's own pyproject.toml asks for."""
-    import tomllib
-
     told = tomllib.loads((CHECKER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = told["optional-dependencies"][extra] if extra else told["dependencies"]
     return [Requirement(need).name for need in needs]
@@ -169,35 +169,39 @@ def wheel(tmp_path_factory):
     return next(folder.glob("literate_pages-*.whl"))
 
 
-@pytest.fixture(scope="module", params=["", "torch"], ids=["without torch", "with torch"])
-def bare(request, wheel, tmp_path_factory):
-    """A Python that has the wheel, what the wheel asks for, and nothing else."""
-    folder = tmp_path_factory.mktemp("bare")
+def bare(wheel, folder, *extras):
+    """Make in `folder` a Python that has the wheel, what it asks for, and nothing else; return its path."""
     venv.create(folder, symlinks=os.name == "posix")
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
-    wanted = [*declared(), *(declared(request.param) if request.param else ())]
+    wanted = [*declared(), *(name for extra in extras for name in declared(extra))]
     for distribution in closure(*wanted):
         for top in {file.parts[0] for file in distribution.files or ()} - {".."}:
             source = Path(str(distribution.locate_file(top)))
             if source.exists() and not (site / top).exists():
                 (site / top).symlink_to(source)
     shutil.unpack_archive(wheel, site, "zip")
-    return python, bool(request.param)
+    return python
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """A Python without torch."""
+    return bare(wheel, tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture
-def run(bare, tmp_path, monkeypatch):
-    """Run a command of the bare Python in a folder of pages, and return what it did."""
+def run(python, tmp_path, monkeypatch):
+    """Run a module of a bare Python in a folder of pages, and return what it did."""
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for variable in [name for name in os.environ if name.startswith(("PYTEST_", "COV_"))]:
         monkeypatch.delenv(variable)
 
-    def command(*arguments):
+    def command(*arguments, by=python):
         return subprocess.run(
-            [bare[0], "-m", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+            [by, "-m", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
         )
 
     return command
@@ -254,18 +258,14 @@ def test_a_page_is_exported_and_its_script_prints_the_same(run, tmp_path):
     assert run("index").stdout == "75\n18.75\n"
 
 
-def test_torch_is_there_only_where_it_is_asked_for(bare, run, tmp_path):
+def test_a_page_may_use_torch_where_it_is_installed(run, wheel, tmp_path, tmp_path_factory):
     write(tmp_path, {"docs/rows.md": TORCH})
-    done = run("pytest", "-q")
-    if bare[1]:
-        assert done.returncode == 0, done.stdout + done.stderr
-    else:
-        assert "No module named 'torch'" in done.stdout
+    assert "No module named 'torch'" in run("pytest", "-q").stdout
+    done = run("pytest", "-q", by=bare(wheel, tmp_path_factory.mktemp("bare"), "torch"))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_wheel_holds_the_checker_and_nothing_of_the_book(wheel):
-    import zipfile
-
     names = zipfile.ZipFile(wheel).namelist()
     modules = {name for name in names if name.endswith(".py")}
     assert modules == {f"literate/{path.name}" for path in CHECKER.glob("*.py")}
