@@ -56,9 +56,10 @@ def test_the_citation_names_the_book_and_where_it_is():
     assert CITED["repository-code"] == f"https://github.com/{setting('repository')}"
 
 
-def test_the_package_has_the_version_of_the_book():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == CITED["version"]
+@pytest.mark.parametrize("folder", [".", "literate"])
+def test_each_package_has_the_version_of_the_book(folder):
+    told = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(told)["project"]["version"] == CITED["version"]
 
 
 @pytest.mark.parametrize(

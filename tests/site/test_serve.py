@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -168,6 +169,7 @@ def test_a_page_that_did_not_change_is_not_run_again(server):
 
 
 def test_a_page_that_is_known_to_hold_is_not_run_again(server, tmp_path):
+    shutil.copy(server.project / "pyproject.toml", tmp_path)  # which says who checks
     (tmp_path / "two.md").write_text(GOOD + "\nKnown.\n")
     record.write(page.read(tmp_path / "two.md"), 17)
     (server.project / ".checked/docs").mkdir(parents=True, exist_ok=True)
