@@ -14,8 +14,6 @@ help: ## say what can be made
 
 # The tests start many interpreters; without compiled modules each would start at its own cost.
 test test-site test-labs machines shake: export PYTHONDONTWRITEBYTECODE =
-# They run side by side; a thread that waits for work sleeps, and leaves its core to the others.
-test test-site test-labs machines shake: export OMP_WAIT_POLICY = PASSIVE
 
 NEW_ENOUGH = $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null)
 FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
