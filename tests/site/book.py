@@ -274,7 +274,7 @@ def copy_project(target: Path, docs: bool = True) -> Path:
         shutil.copytree(ROOT / folder, target / folder)
     for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)
-    for folder in ("book", "literate"):
+    for folder in ("book", "literate", "processor"):
         compiled = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, target / folder, ignore=compiled)
     return target
