@@ -45,7 +45,7 @@ THREADS = int(os.environ.get("LITERATE_THREADS", "1"))
 ENVIRONMENT = {
     "PYTHONHASHSEED": str(SEED),
     "OPENBLAS_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
+    "OMP_WAIT_POLICY": "passive",  # in small letters, which a Turkish libgomp reads, too
 }
 
 # The variable that names a file of Python, whose `around()` is the context in which blocks run.
