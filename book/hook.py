@@ -1,6 +1,6 @@
-"""MkDocs' face of the book: has each page prepared as it is built, and publishes what to take away.
+"""MkDocs' face of the book: has each page prepared as it is drawn, and publishes what to take away.
 
-Thin on purpose. Prose, math and figures are Markdown extensions that any builder can use, and
+Thin on purpose. Pages are drawn ahead, side by side, where processes can be forked. Prose, math and figures are Markdown extensions that any builder can use, and
 `prepare` makes the rest, for MkDocs here and for any builder by `python -m book prepare`. What the
 search reads is made here, since the box that asks it is the theme's.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -24,17 +25,22 @@ from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
-from book import prepare, search
-from book.serve import Served, say
+from book import ahead, prepare, search
+from book.markdown.math import MathError
+from book.serve import Served, say, take
 from literate.page import PageError, name_of, pages
 
-Render = Callable[[MkDocsConfig, Files], None]
 ROOT = Path(__file__).resolve().parents[1]
 # The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
 # what its template shows, and what was prepared.
 _pages: list[SitePage] = []
+# What draws them ahead, if anything does.
+_ahead: ahead.Ahead | None = None
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
+# The metadata of a page to begin with: the theme's index leaves it out, since the book has its own. What
+# MkDocs took for metadata counts for nothing: `prepare` reads it, and takes what an author may set.
+UNSEARCHED = {"search": {"exclude": True}}
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 
@@ -89,6 +95,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     """Remember the pages in reading order; they must be those that the checker knows."""
     _pages[:] = nav.pages
+    if _served:
+        _served.begin(_pages)
     root = Path(config.config_file_path).parent
     sources = [Path(file.abs_src_path or "") for file in files.documentation_pages()]
     drawn = {path for path in sources if path.suffix != ".ipynb"}
@@ -100,31 +108,70 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
         if not _served:
             raise PluginError(message)
         say(message)
+    _draw_ahead(config, files)
     return nav
+
+
+def _draw_ahead(config: MkDocsConfig, files: Files) -> None:
+    """Begin to draw all pages, the longest first in a build; once where pages are served."""
+    global _ahead
+    if not ahead.can_fork() or (_served and _served.ahead):
+        return
+    pages = {page.file.src_uri: page for page in _pages}
+    if _served:
+        _served.ahead = ahead.Ahead(
+            lambda name: _drawn(pages[name], config, files), [*pages], _served.draw_again
+        )
+    else:
+        sizes = {name: len(page.file.content_bytes) for name, page in pages.items()}
+        longest = sorted(pages, key=lambda name: -sizes[name])
+        _ahead = ahead.Ahead(lambda name: _drawn(pages[name], config, files), longest)
 
 
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Have the page drawn by us: read as a program before, completed after."""
-    # From the theme's index; the book has its own. What MkDocs took for metadata counts for nothing:
-    # `prepare` reads it, and takes what an author may set.
-    page.meta = {"search": {"exclude": True}}
-    draw = partial(_draw, page, page.render, config, files)
-    vars(page)["render"] = lambda *_: _served.draw(page, files, draw) if _served else draw()
+    page.meta = dict(UNSEARCHED)
+    vars(page)["render"] = lambda *_: _render(page, config, files)
     return markdown
 
 
-def _draw(page: SitePage, render: Render, config: MkDocsConfig, files: Files) -> None:
-    """Draw a page and what is beside it; an error in it stops the build and names page.md:line."""
+def _render(page: SitePage, config: MkDocsConfig, files: Files) -> None:
+    """Make `page` what drawing it has made of it, here or ahead."""
+    draw = partial(_drawn, page, config, files)
+    if _served:
+        return _served.draw(page, files, draw)
+    drawn = _ahead.take(page.file.src_uri) if _ahead else draw()
+    return take(page, files, drawn)
+
+
+def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]:
+    """Draw a page and what is beside it; return what that sets, to be taken where it was not drawn.
+
+    An error in it stops the build and names page.md:line.
+    """
     path, source = Path(page.file.abs_src_path or ""), page.file.src_uri
+    page.meta = dict(UNSEARCHED)
+    before = dict(vars(page))
     try:
-        prepared = prepare.page(path, source, files.src_uris, config)
+        prepared = prepare.page(path, source, config)
+        page.markdown = prepared.text
+        SitePage.render(page, config, files)
     except PageError as error:
         raise PluginError(str(error)) from error
-    page.markdown = prepared.text
-    render(config, files)
-    page.meta.update(prepared.meta, prepared=prepared, sections=search.sections(page.content or ""))
+    except MathError as error:  # in a lab; a chapter has been read
+        raise PluginError(f"{name_of(path)}: {error}") from error
+    root = Path(config.config_file_path).parent
+    prepare.describe(prepared, page.content or "", config, root)
+    page.meta |= {**prepared.meta, "prepared": prepared}
+    page.meta["sections"] = search.sections(page.content or "")
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(ADDRESS.findall(page.content or ""))
+    state = {name: value for name, value in vars(page).items() if before.get(name) is not value}
+    links = page.links_to_anchors or {}  # by file; another process, and another build, has others
+    return state | {
+        "meta": page.meta,
+        "links_to_anchors": {file.src_uri: anchors for file, anchors in links.items()},
+    }
 
 
 def on_page_context(
@@ -152,8 +199,9 @@ def on_post_build(config: MkDocsConfig) -> None:
             (site / one.source).with_name(name).write_bytes(content)
     for name, text in prepare.llms(config, prepared).items():
         (site / name).write_text(text, encoding="utf-8")
-    if not _served:
-        prepare.pack(site)
+    if _served:
+        return _served.end()
+    return prepare.pack(site)
 
 
 def _write_index(config: MkDocsConfig) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape, unescape
 from pathlib import Path
@@ -76,48 +76,44 @@ class Prepared:
     program: Page | None = None
 
 
-def page(
-    path: Path,
-    source: str,
-    files: Container[str],
-    config: Mapping[str, Any],
-    *,
-    labs: str = ".ipynb",
-) -> Prepared:
-    """Prepare the chapter or the lab at `path`.
+def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ipynb") -> Prepared:
+    """Prepare the chapter or the lab at `path`; when it is drawn, `describe` completes it.
 
     Args:
         path: the Markdown file or the notebook.
         source: its name from docs/.
-        files: the names of all that lies in docs/; a lab's links must be among them.
         config: what mkdocs.yml says: `site_name`, `site_url`, `nav` and `extra`.
         labs: how the builder's names for the labs end, which links in chapters use.
 
     Raises:
         PageError: the page is not what the book allows; names its line, unless it is a lab.
     """
-    try:
-        if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
-            text = lab.markdown(path, source, files)
-            beside, program = {path.name: path.read_bytes()}, None
-        else:
-            program = read(path)
-            program.check_drawn()
-            text = _linked(program, source, labs)
-            practised = Path(source).with_name(f"{Path(source).stem}-practice.ipynb").as_posix()
-            colab = repository.colab(config["extra"]["repository"], practised)
-            beside = _taken(program, config.get("site_url") or "", colab)
-        html = site_markdown.markdown(root_of(path)).convert(text)
-    except (MathError, lab.LabError) as error:
-        raise PageError(path, 0, str(error)) from error
-    title = dict(_listed(config.get("nav") or [])).get(source) or _heading(html) or path.stem
-    prepared = Prepared(source, title, {}, text, beside, program)
-    _describe(prepared, html, config)
-    pictured = prepared.meta.get("title") or title
-    fonts = root_of(path) / "docs/assets/fonts"
-    picture = card.draw(pictured, config["site_name"], html, fonts)
-    beside[Path(prepared.meta["card"]).name] = picture
-    return prepared
+    if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
+        try:
+            text = _leading(lab.markdown(path), labs)
+        except lab.LabError as error:
+            raise PageError(path, 0, str(error)) from error
+        return Prepared(source, "", {}, text, {path.name: path.read_bytes()})
+    program = read(path)
+    program.check_drawn()
+    practised = Path(source).with_name(f"{Path(source).stem}-practice.ipynb").as_posix()
+    colab = repository.colab(config["extra"]["repository"], practised)
+    beside = _taken(program, config.get("site_url") or "", colab)
+    return Prepared(source, "", {}, _linked(program, source, labs), beside, program)
+
+
+def describe(prepared: Prepared, html: str, config: Mapping[str, Any], root: Path) -> None:
+    """Complete a page, which was drawn as `html`: its title, its metadata and its card.
+
+    What its author wrote as metadata stays. `root` is the project, which holds the fonts of the card.
+    """
+    source = Path(prepared.source)
+    listed = dict(_listed(config.get("nav") or [])).get(prepared.source)
+    prepared.title = listed or _heading(html) or source.stem
+    prepared.meta = meta = _metadata(prepared, html, config)
+    fonts = root / "docs/assets/fonts"
+    picture = card.draw(meta.get("title") or prepared.title, config["site_name"], html, fonts)
+    prepared.beside[Path(meta["card"]).name] = picture
 
 
 def known(prepared: Prepared, repository_name: str) -> dict[str, Any]:
@@ -191,8 +187,8 @@ def _taken(program: Page, site_url: str, colab: str) -> dict[str, bytes]:
     return {program.path.stem + suffix: text.encode() for suffix, text in taken.items()}
 
 
-def _describe(prepared: Prepared, html: str, config: Mapping[str, Any]) -> None:
-    """Fill in the metadata of a page that is drawn as `html`; what its author wrote there stays."""
+def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a page that is drawn as `html`."""
     program, source = prepared.program, Path(prepared.source)
     blocks = program.blocks if program else []
     book = config["extra"]["repository"]
@@ -203,8 +199,7 @@ def _describe(prepared: Prepared, html: str, config: Mapping[str, Any]) -> None:
         for suffix, kind in KINDS.items()
         if (name := source.stem + suffix) in prepared.beside
     }
-    meta = prepared.meta
-    meta["description"] = _first_sentence(html)
+    meta: dict[str, Any] = {"description": _first_sentence(html)}
     meta |= (program and front_matter(program.text)) or {}
     # The theme draws it as it is, in an attribute, too; `<b>` in a sentence is a word about a tag.
     meta["description"] = escape(meta["description"])
@@ -221,6 +216,7 @@ def _describe(prepared: Prepared, html: str, config: Mapping[str, Any]) -> None:
     if "practice" in downloads:
         practised = source.with_name(downloads["practice"]).as_posix()
         meta["practice_colab"] = repository.colab(book, practised)
+    return meta
 
 
 def _minutes(html: str, stops: int) -> int:
@@ -246,6 +242,11 @@ def _heading(html: str) -> str:
     return unescape(text).strip()
 
 
+def _leading(text: str, labs: str) -> str:
+    """Return `text` with each link to a notebook leading to what a builder makes of it."""
+    return LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), text)
+
+
 def _linked(program: Page, source: str, labs: str) -> str:
     """Return the text of a chapter with its drawings, and a link to each included file above it.
 
@@ -253,8 +254,7 @@ def _linked(program: Page, source: str, labs: str) -> str:
     """
     lines = without_front_matter(program.shown).split("\n")
     for at, prose in enumerate(without(program.fences, program.shown)):
-        if ".ipynb" in prose:
-            lines[at] = LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), lines[at])
+        lines[at] = _leading(lines[at], labs) if ".ipynb" in prose else lines[at]
     for block in reversed(program.blocks):
         if block.included:
             name, prefix = block.included.name, block.fence.prefix
@@ -291,8 +291,13 @@ def write(root: Path) -> None:
     compiled = shutil.ignore_patterns("__pycache__")
     for copy in ("overrides", "snippets", "docs/snippets"):
         shutil.copytree(root / Path(copy).name, target / copy, ignore=compiled)
-    book = [page(root / "docs" / source, source, files, config, labs=".md") for source in nav]
+    book = [page(root / "docs" / source, source, config, labs=".md") for source in nav]
     for one in book:
+        try:
+            html = site_markdown.markdown(root).convert(one.text)
+        except MathError as error:  # in a lab; a chapter has been read
+            raise PageError(root / "docs" / one.source, 0, str(error)) from error
+        describe(one, html, config, root)
         _write_page(one, target)
     for name, text in llms(config, book).items():
         (target / "docs" / name).write_text(text, encoding="utf-8")

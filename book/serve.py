@@ -1,5 +1,7 @@
 """What `mkdocs serve` does beside drawing: it checks each page that is saved, and outlives its errors.
 
+It answers before the book is drawn: a page that is asked for is drawn next, and sent when it is there.
+
 A check has a thread of its own and speaks to the terminal at once; the drawing of its page waits a
 moment for it, and a page that computes for longer is drawn again when it is done. What did not
 change is neither run nor drawn again. With UPDATE=1 outputs that differ are rewritten.
@@ -10,19 +12,25 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from posixpath import dirname, join, normpath
 
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page as SitePage
 from mkdocs.structure.toc import TableOfContents
 
+from book.ahead import Ahead
 from literate import record, run, update
 from literate.page import RUNS, Page, PageError, read
 
+LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
+LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
+INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)").findall
 PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
 AROUND = 2  # lines shown before and after one that cannot be read
 DRAWN = (*RUNS, "output", "attention")
@@ -76,50 +84,93 @@ class Served:
         self.wrote: set[str] = set()  # digests of the pages that UPDATE=1 wrote
         self.updates = os.environ.get("UPDATE", "0") not in ("", "0")
         self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
-        self.folder: tempfile.TemporaryDirectory | None = None  # a change in it draws the book anew
+        self.ahead: Ahead | None = None  # what draws the pages as they were at the start
+        self.first: dict[str, tuple] = {}  # source → what it was then
+        self.pending: set[str] = set()  # sources that are not drawn yet, in the site as it is built
+        self.sources: dict[str, str] = {}  # by address
+        self.built = threading.Condition()  # held where `pending` is read or changed by a request
+        self.left: set[str] = set()  # the same, in the build under way
+        self.folder = tempfile.TemporaryDirectory(prefix="serve-")  # a change draws the book anew
+        self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
-        """Check what is saved from now on, where there is torch."""
+        """Answer requests from now on; check what is saved, where there is torch."""
+        server.watch(self.folder.name)
+        answer, root = server.serve_request, server.mount_path
+
+        def wait_and_answer(environ: dict, start_response: Callable) -> Iterable[bytes]:
+            self._wait_for(environ["PATH_INFO"].removeprefix(root) or "index.html")
+            return answer(environ, start_response)
+
+        server.set_app(wait_and_answer)
         if find_spec("torch") is None:
             return say("torch is not installed: pages are drawn, and not checked")
-        self.folder = tempfile.TemporaryDirectory(prefix="literate-")
-        server.watch(self.folder.name)
+        self.checking = True
         return run.prepare()
+
+    def _wait_for(self, address: str) -> None:
+        """Return when the page at `address` is in the site, and have it drawn before all others."""
+        source = self.sources.get(address)
+        with self.built:
+            if source not in self.pending or self.ahead is None:
+                return
+        self.ahead.ask(source)
+        if self.ahead.is_done(source):
+            self.draw_again()
+        with self.built:
+            self.built.wait_for(lambda: source not in self.pending, LONGEST)
 
     def draw_again(self) -> None:
         """Have the book drawn again, as if a page had been saved."""
-        assert self.folder, "a check starts where there is one"
-        Path(self.folder.name, "done").write_text(str(len(self.checks)))
+        Path(self.folder.name, "done").write_text(str(time.monotonic()))
 
-    def draw(self, page: SitePage, files: Files, draw: Callable[[], None]) -> None:
-        """Call `draw` on a MkDocs page unless it is as before; draw its error if it has one."""
-        source, root = page.file.src_uri, Path(page.file.src_dir or "").parent
-        own = Path(page.file.abs_src_path or "")
-        drawings = own.parent.glob("drawings/*.svg")
-        texts = [own, *sorted(drawings), *sorted(root.glob("snippets/*.py"))]
-        key = [path.read_bytes() for path in texts], sorted(files.src_uris)
-        if self.drawn.get(source, ((),))[0] != key:
-            page.meta, before = dict(page.meta), dict(vars(page))
-            try:
-                draw()
-            except Exception as error:
-                self.drawn.pop(source, None)
-                return _draw_error(page, str(error) or repr(error))
-            state = vars(page).items()
-            new = {name: value for name, value in state if before.get(name) is not value}
-            new["links_to_anchors"] = None  # which lead to the pages of this build
-            self.drawn[source] = key, new
-        vars(page).update(self.drawn[source][1])
-        program = page.meta["prepared"].program
-        return self._see(program) if program else None
+    def begin(self, pages: list[SitePage]) -> None:
+        """Note that the site is built again, of these pages."""
+        self.sources = {page.url or "index.html": page.file.src_uri for page in pages}
+        self.left = set()
 
-    def _see(self, program: Page) -> None:
-        """Check a page if it was saved since it was last seen, and is not known to hold."""
+    def end(self) -> None:
+        """Note that the site is built; answer who waited for a page of it."""
+        with self.built:
+            self.pending = self.left
+            self.built.notify_all()
+
+    def draw(self, page: SitePage, files: Files, draw: Callable[[], dict]) -> None:
+        """Draw a MkDocs page unless it is as before; draw its error if it has one."""
+        source = page.file.src_uri
+        key = _state_of(page, files)
+        ahead = self.ahead if self.first.setdefault(source, key) == key else None
+        known = self.drawn.get(source, ((),))[0] == key
+        if not known and ahead and not ahead.is_done(source):
+            self.left.add(source)
+            page.content, page.toc = "", TableOfContents([])
+            return
+        try:
+            if not known:
+                self.drawn[source] = key, ahead.take(source) if ahead else draw()
+        except Exception as error:
+            self.drawn.pop(source, None)
+            _draw_error(page, str(error) or repr(error))
+            return
+        take(page, files, self.drawn[source][1])
+        if self.left:
+            page.links_to_anchors = None  # which may lead into pages that are not drawn yet
+        if program := page.meta["prepared"].program:
+            self._see(program, new=ahead is None)
+
+    def _see(self, program: Page, new: bool) -> None:
+        """Check a page if it is `new` or was saved since it was last seen, and is not known to hold."""
         known = self.checks.get(program.path)
-        if known is None or known.digest != record.digest(program):
-            check = self.checks[program.path] = Check(program, self)
-            if self.folder and program.blocks and not record.of(program):
-                check.start()
+        if known and known.digest == record.digest(program):
+            return
+        check = self.checks[program.path] = Check(program, self)
+        saved = self.checking and (new or known is not None)
+        if not (saved and program.blocks) or record.of(program):
+            return
+        if renewed := record.renew(program):
+            say(f"{program.name}: its prose changed; {renewed.outputs} outputs hold as before")
+        else:
+            check.start()
 
     def mark(self, page: SitePage, program: Page) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""
@@ -132,6 +183,23 @@ class Served:
         )
         page.content = _box("\n".join(left.values())) + page.content
         return {"failing": len(check.failures), "running": running}
+
+
+def _state_of(page: SitePage, files: Files) -> tuple:
+    """Return all that the drawing of a page rests on: files, and which of its links lead somewhere."""
+    own, folder = Path(page.file.abs_src_path or ""), dirname(page.file.src_uri)
+    text = own.read_text(encoding="utf-8", errors="replace")
+    included = {Path(page.file.src_dir or "").parent / "snippets" / one for one in INCLUDED(text)}
+    beside = sorted(included | set(own.parent.glob("drawings/*.svg")))
+    links = {normpath(join(folder, one)) for one in LINKED(text)}
+    texts = [(path, path.read_bytes()) for path in beside if path.is_file()]
+    return text, texts, sorted(link for link in links if link in files.src_uris)
+
+
+def take(page: SitePage, files: Files, drawn: dict) -> None:
+    """Make a MkDocs page what was drawn of it, in another process or for another build."""
+    links = {files.get_file_from_path(name): to for name, to in drawn["links_to_anchors"].items()}
+    vars(page).update(drawn | {"meta": dict(drawn["meta"]), "links_to_anchors": links})
 
 
 def _draw_error(page: SitePage, message: str) -> None:

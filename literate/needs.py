@@ -14,25 +14,33 @@ def needed(before: list[Block], after: list[Block], loads: str) -> list[str]:
     Those are the statements in which `loads` is named, and all that use what these make, as far as
     neither the blocks `after` nor what they need names what they make. "" is a block of nothing else.
     """
-    imported = {name for block in before for node in _tree(block) for name in _modules(node)}
+    programs = [ast.parse(block.code).body for block in (*before, *after)]
+    names = {statement: _names(statement) for program in programs for statement in program}
+    imported = {
+        name
+        for program in programs[: len(before)]
+        for statement in program
+        for node in ast.walk(statement)
+        for name in _modules(node)
+    }
     asked, kept = set[str](), set[tuple[int, int]]()
-    for place, block in reversed([*enumerate([*before, *after])]):
-        for statement in reversed(ast.parse(block.code).body):
-            made, changed, used = _names(statement)
+    for place, program in reversed([*enumerate(programs)]):
+        for statement in reversed(program):
+            made, changed, used = names[statement]
             if place >= len(before) or (made | changed - imported) & asked:
                 asked = asked - made | used
                 kept.add((place, statement.lineno))
     left, gone = [], set[str]()
-    for place, block in enumerate(before):
-        lines: list[str | None] = [*block.code.split("\n")]
-        program = ast.parse(block.code).body
+    for place, (block, program) in enumerate(zip(before, programs, strict=False)):
+        code = block.code.split("\n")
+        lines: list[str | None] = [*code]
         for statement in program:
-            made, changed, used = _names(statement)
-            loading = loads in ast.unparse(statement)
+            made, changed, used = names[statement]
+            marks = getattr(statement, "decorator_list", [])
+            first = min(node.lineno for node in (statement, *marks))
+            loading = loads in "\n".join(code[first - 1 : statement.end_lineno])
             if (place, statement.lineno) not in kept and (loading or used & gone):
                 gone |= made | changed - imported
-                marks = getattr(statement, "decorator_list", [])
-                first = min(node.lineno for node in (statement, *marks))
                 lines[first - 1 : statement.end_lineno] = [None] * (
                     statement.end_lineno - first + 1
                 )
@@ -40,13 +48,9 @@ def needed(before: list[Block], after: list[Block], loads: str) -> list[str]:
                 gone -= made
         rest = "\n".join(line for line in lines if line is not None)
         trimmed = re.sub(r"\n{4,}", "\n\n\n", rest).strip("\n") + "\n"
-        code = trimmed if None in lines else block.code
-        left.append(code if ast.parse(code).body or not program else "")
+        rest = trimmed if None in lines else block.code
+        left.append(rest if ast.parse(rest).body or not program else "")
     return left
-
-
-def _tree(block: Block) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(block.code)))
 
 
 def _modules(node: ast.AST) -> list[str]:

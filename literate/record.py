@@ -11,7 +11,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +40,7 @@ class Record:
     """One check of a page in which everything held; `digest` says of which text and files."""
 
     digest: str
+    program: str  # a digest of what ran
     outputs: int  # compared; an output that varies is none on platforms other than its own
     python: str
     torch: str
@@ -53,7 +54,20 @@ def digest(page: Page) -> str:
 
     That is its text with its drawings, all that it includes, and the files that it finds where it runs.
     """
-    parts = [page.shown, page.source]
+    return _digest([page.shown, page.source], page)
+
+
+def program(page: Page) -> str:
+    """Return a digest of what runs of a page, and of what that must show; prose around it is left out.
+
+    What a block prints of its own line in the file may move with the prose; no page should print that.
+    """
+    shown = [(one.output.text, one.output.options) if one.output else () for one in page.steps]
+    ran = [(one.code, one.solution) for one in page.steps]
+    return _digest([repr((ran, shown))], page)
+
+
+def _digest(parts: list[str], page: Page) -> str:
     for path in files(page.root):
         state = path.stat()
         parts += [path.name, _digest_of(path, state.st_mtime_ns, state.st_ctime_ns, state.st_size)]
@@ -83,14 +97,32 @@ def of(page: Page) -> Record | None:
 
     A record made with another torch than the book pins is none: nobody gets that torch with the book.
     """
+    record = _last(page)
+    return record if record and record.digest == digest(page) else None
+
+
+def renew(page: Page) -> Record | None:
+    """Record `page` again where only its prose changed since it was checked; return that, else None.
+
+    The numbers in its prose must hold; what ran is neither run nor compared again.
+    """
+    record = _last(page)
+    if record is None or record.program != program(page) or prose.stale(page):
+        return None
+    record = replace(record, digest=digest(page))
+    _keep(page, record)
+    return record
+
+
+def _last(page: Page) -> Record | None:
+    """Return the last record of `page`, of whatever text, where the checker and torch are the same."""
     try:
         found = json.loads(_path(page).read_text(encoding="utf-8"))
         record = Record(**{field.name: found[field.name] for field in fields(Record)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    torch = compare.pinned_torch(page.root) or record.torch
-    now = digest(page), checker(page), torch
-    return record if (record.digest, record.checker, record.torch) == now else None
+    now = checker(page), compare.pinned_torch(page.root) or record.torch
+    return record if (record.checker, record.torch) == now else None
 
 
 @contextlib.contextmanager
@@ -147,6 +179,7 @@ def write(page: Page, outputs: int, checked: str = "") -> None:
     here = f"{platform.system()} {platform.machine()}"
     record = Record(
         digest=checked or digest(page),
+        program=program(page),
         outputs=outputs,
         python=platform.python_version(),
         torch=compare.version_of("torch"),
@@ -154,6 +187,10 @@ def write(page: Page, outputs: int, checked: str = "") -> None:
         platform=here,
         date=str(date.today()),
     )
+    _keep(page, record)
+
+
+def _keep(page: Page, record: Record) -> None:
     path = _path(page)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

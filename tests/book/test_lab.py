@@ -1,4 +1,4 @@
-"""A lab is a page in the book's own markup that answers first; what wrapped its notebook goes."""
+"""A lab is a page in the book's own markup that answers first, made from the cells of its notebook."""
 
 import re
 from pathlib import Path
@@ -6,59 +6,69 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from nbformat.v4 import new_markdown_cell, new_notebook
+from mkdocs_jupyter.nbconvert2 import nb2html
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from book import lab
 from literate import site_markdown
 
-FILES = ("foundations/scaling.md", "labs/index.md", "labs/heads.ipynb")
+ROOT = Path(__file__).parents[2]
+LABS = sorted(ROOT.glob("docs/labs/*.ipynb"))
 
 
-def whole(*cells):
-    """Return the lab made from cells as mkdocs-jupyter draws them."""
-    html = (
-        f'<style>.x {{}}</style><div class="jp-Notebook">{"".join(cells)}</div><script>1</script>'
-    )
-    return BeautifulSoup(str(lab.clean(html, "labs/heads.ipynb", FILES)), "html.parser")
+@pytest.fixture
+def whole(tmp_path):
+    """Return, as drawn by the site, the lab that is made from these cells."""
+
+    def draw(*cells):
+        path = tmp_path / "heads.ipynb"
+        nbformat.write(new_notebook(cells=list(cells)), path)
+        return drawn(lab.markdown(path))
+
+    return draw
 
 
-def clean(*cells):
+@pytest.fixture
+def clean(whole):
     """Return what a lab that has all it needs makes of these cells, without what it has beside them."""
-    text = str(whole(*SOUND, prose("<hr>"), *cells))
-    beside = text.partition("<hr/>\n")[2].rpartition('<figure class="output"')[0]
-    return BeautifulSoup(beside.removesuffix("\n"), "html.parser")
+
+    def draw(*cells):
+        text = str(whole(*SOUND, prose("---"), *cells))
+        beside = text.partition("<hr/>\n")[2].rpartition('<figure class="output"')[0]
+        return BeautifulSoup(beside.removesuffix("\n"), "html.parser")
+
+    return draw
 
 
-def prose(html, tag=""):
-    output = f'<div class="jp-MarkdownOutput {tag}">{html}</div>'
-    return f'<div class="jp-Cell jp-MarkdownCell">{output}</div>'
+def drawn(text):
+    html = site_markdown.markdown(ROOT).convert(text)
+    return BeautifulSoup(re.sub("<a class=.headerlink.*?</a>", "", html), "html.parser")
 
 
-def code(source, *outputs, tag=""):
-    """Return a cell of code; each output is the HTML of one child of its output area."""
-    shown = "".join(f'<div class="jp-OutputArea-child">{output}</div>' for output in outputs)
-    listing = f'<div class="highlight-ipynb"><pre><span></span>{source}</pre></div>'
-    return (
-        f'<div class="jp-Cell jp-CodeCell"><div class="jp-Cell {tag}">{listing}'
-        f"<clipboard-copy>copy</clipboard-copy>{shown}</div></div>"
-    )
+def prose(text, *tags):
+    return new_markdown_cell(text, metadata={"tags": list(tags)})
+
+
+def code(source, *outputs, tags=()):
+    return new_code_cell(source, outputs=list(outputs), metadata={"tags": list(tags)})
 
 
 def text(printed):
-    return f'<div class="jp-RenderedText"><pre>{printed}</pre></div>'
+    return new_output("stream", text=printed)
 
 
 def drawing(html):
-    return f'<div class="jp-OutputArea-output">{html}</div>'
+    return new_output("display_data", {"text/html": html, "text/plain": "<object>"})
 
 
 FIGURE = '<figure class="lab-figure"></figure>'
 TABLE = '<table class="lab-table"></table>'
-TITLE = prose("<h1>Title</h1>")
-FINDING = prose("<p>Found.</p>", tag="celltag_finding")
-DRAWN = code("draw", drawing(FIGURE), tag="celltag_figure")
-TABLED = code("tabulate", drawing(TABLE), tag="celltag_table")
-MEASURED = code("import torch", text("2 cores"), tag="celltag_setup celltag_machine")
+TITLE = prose("# Title")
+FINDING = prose("Found.", "finding")
+DRAWN = code("draw", drawing(FIGURE), tags=["figure"])
+TABLED = code("tabulate", drawing(TABLE), tags=["table"])
+MEASURED = code("import torch", text("2 cores"), tags=["setup", "machine"])
 SOUND = (TITLE, FINDING, MEASURED, DRAWN, TABLED)
 
 
@@ -70,94 +80,83 @@ def order(soup, *selectors):
     )
 
 
-def test_a_lab_answers_first_and_names_its_machine_last():
+def test_a_lab_answers_first_and_names_its_machine_last(whole):
     wanted = ["h1", "#finding", ".lab-figure", ".lab-table", "h2", "details", "h3", "figure.output"]
-    cells = [TITLE, prose("<h2>How</h2>"), MEASURED, TABLED, DRAWN, prose("<h3>End</h3>"), FINDING]
+    cells = [TITLE, prose("## How"), MEASURED, TABLED, DRAWN, prose("### End"), FINDING]
     assert order(whole(*cells), *wanted) == wanted
 
 
-def test_one_cell_may_show_both_the_figure_and_the_table():
-    both = code("x", drawing(TABLE), drawing(FIGURE), tag="celltag_figure celltag_table")
+def test_one_cell_may_show_both_the_figure_and_the_table(whole):
+    both = code("x", drawing(TABLE), drawing(FIGURE), tags=["figure", "table"])
     soup = whole(TITLE, FINDING, MEASURED, both)
     assert order(soup, ".lab-table", ".lab-figure") == [".lab-figure", ".lab-table"]
-    assert (
-        soup.select("summary")[1].get_text()
-        == "Code of the figure and the table at the top, 1 line"
-    )
+    said = soup.select("summary")[1].get_text()
+    assert said == "Code of the figure and the table at the top, 1 line"
 
 
-def test_only_the_first_figure_of_its_cell_moves_and_what_else_it_showed_stays():
-    cell = code("x", text("1"), drawing(FIGURE), drawing(FIGURE), tag="celltag_figure")
+def test_only_the_first_figure_of_its_cell_moves_and_what_else_it_showed_stays(whole):
+    cell = code("x", text("1"), drawing(FIGURE), drawing(FIGURE), tags=["figure"])
     soup = whole(TITLE, FINDING, MEASURED, cell, TABLED)
     assert len(soup.select("#finding + .lab-figure")) == 1
-    assert [tag.get("class") for tag in soup.find(string="1").find_parents("figure")] == [
-        ["output"]
-    ]
+    kinds = [tag["class"] for tag in soup.find(string="1").find_parents("figure")]
+    assert kinds == [["output"]]
     assert len(soup.select("details ~ .lab-figure")) == 1
 
 
 @pytest.mark.parametrize("missing", ["finding", "figure", "table", "machine"])
-def test_a_lab_without_what_it_needs_is_refused(missing):
-    cells = [cell for cell in SOUND if f"celltag_{missing}" not in cell]
+def test_a_lab_without_what_it_needs_is_refused(missing, whole):
+    cells = [cell for cell in SOUND if missing not in cell.metadata.get("tags", [])]
     with pytest.raises(lab.LabError, match=f"no cell is tagged `{missing}`"):
         whole(*cells)
 
 
 @pytest.mark.parametrize("twice", ["finding", "figure", "table", "machine"])
-def test_a_lab_that_has_two_of_what_it_needs_is_refused(twice):
-    again = [cell for cell in SOUND if f"celltag_{twice}" in cell]
+def test_a_lab_that_has_two_of_what_it_needs_is_refused(twice, whole):
+    again = [
+        NotebookNode(cell | {"id": "again"})
+        for cell in SOUND
+        if twice in cell.metadata.get("tags", [])
+    ]
     with pytest.raises(lab.LabError, match=f"two cells are tagged `{twice}`"):
         whole(*SOUND, *again)
 
 
 @pytest.mark.parametrize("kind", ["figure", "table"])
-def test_a_tag_on_a_cell_that_shows_no_such_thing_is_refused(kind):
+def test_a_tag_on_a_cell_that_shows_no_such_thing_is_refused(kind, whole):
     with pytest.raises(lab.LabError, match=f"the cell tagged `{kind}` shows none"):
-        whole(code("x", text("1"), tag=f"celltag_{kind}"))
+        whole(code("x", text("1"), tags=[kind]))
 
 
-def test_code_is_folded_and_nothing_of_the_notebook_stays():
-    assert str(clean(code("<b>x</b> = 1\ny = 2\n"))) == (
-        '<details class="folded"><summary>Code, 2 lines</summary><div class="language-python highlight">'
-        "<pre><span></span><code><b>x</b> = 1\ny = 2\n</code></pre></div></details>"
+def test_code_is_folded_and_shown_as_it_is(clean):
+    details = clean(code("x = 1 < 2\n\n\n`~#_y_\t*z*\n")).details
+    assert details["class"] == ["folded"]
+    assert details.summary.get_text() == "Code, 4 lines"
+    assert details.select_one("div.language-python.highlight > pre > code").get_text() == (
+        "x = 1 < 2\n\n\n`~#_y_\t*z*\n"
     )
 
 
-def test_code_has_one_element_for_each_stretch_of_a_colour():
-    tokens = [
-        *(("kn", "from"), ("w", " "), ("nn", "a"), ("w", " "), ("kn", "import"), ("w", " ")),
-        *(("n", "b"), ("w", "\n"), ("c1", "# One"), ("w", "\n"), ("c1", "# two"), ("w", "\n")),
-        *(
-            ("nb", "print"),
-            ("p", "("),
-            ("sa", "f"),
-            ("s2", '"'),
-            ("si", "{"),
-            ("mi", "1"),
-            ("si", "}"),
-        ),
-        *(("se", r"\n"), ("s2", '"'), ("p", ")")),
-    ]
-    source = "".join(f'<span class="{kind}">{token}</span>' for kind, token in tokens)
+def test_code_has_one_element_for_each_stretch_of_a_colour(clean):
+    source = 'from a import b\n# One\n# two\nprint(f"{1}\\n")'
     shown = clean(code(source)).code
-    assert shown.get_text() == "".join(token for _, token in tokens) + "\n"
+    assert shown.get_text() == source + "\n"
     assert [(span["class"][0], span.get_text()) for span in shown.select("span")] == [
         *(("k", "from"), ("k", "import"), ("c1", "# One\n# two"), ("s2", 'f"{'), ("s2", r'}\n"')),
     ]
 
 
-def test_cells_stand_in_their_order():
-    soup = clean(prose("<p>One.</p>"), code("two"), prose("<p>Three.</p>"))
-    assert soup.get_text() == "One.\nCode, 1 linetwo\n\nThree."
+def test_cells_stand_in_their_order(clean):
+    soup = clean(prose("One."), code("two"), prose("Three."))
+    assert "".join(soup.get_text().split()) == "One.Code,1linetwoThree."
 
 
-def test_a_listing_in_prose_is_text():
-    soup = clean(prose('<div class="highlight"><pre><span></span>$ make labs\n</pre></div>'))
+def test_a_listing_in_prose_is_text(clean):
+    soup = clean(prose("```text\n$ make labs\n```"))
     assert soup.select_one(".language-text code").get_text() == "$ make labs\n"
 
 
-def test_set_up_is_named_and_not_searched():
-    soup = clean(code("import torch", text("2.13"), tag="celltag_setup"), code("x", text("1")))
+def test_set_up_is_named_and_not_searched(clean):
+    soup = clean(code("import torch", text("2.13"), tags=["setup"]), code("x", text("1")))
     set_up, other = soup.select("details")
     assert set_up.summary.get_text() == "Set-up that the cells below lean on, 1 line"
     assert set_up.code.get_text() == "import torch\n"
@@ -166,17 +165,29 @@ def test_set_up_is_named_and_not_searched():
     assert "data-search-exclude" not in other.attrs
 
 
-def test_a_cell_without_code_shows_its_output_alone():
-    assert not clean(code("  ", text("1"), tag="celltag_setup")).select("details, .highlight")
+def test_a_cell_without_code_shows_its_output_alone(clean):
+    assert not clean(code("  ", text("1"), tags=["setup"])).select("details, .highlight")
 
 
-def test_prints_are_one_output_up_to_a_drawing():
-    soup = clean(code("x", text("a\n"), text("b"), drawing("<table></table>"), text("c &lt; d")))
+def test_prints_are_one_output_up_to_a_drawing(clean):
+    soup = clean(code("x", text("a\n"), text("b"), drawing("<table></table>"), text("c < d")))
     assert [samp.get_text() for samp in soup.select("samp")] == ["a\nb", "c < d"]
     assert soup.get_text().index("b") < str(soup).index("<table>") < str(soup).index("c &lt; d")
 
 
-def test_a_table_can_scroll_and_what_is_drawn_is_named_a_picture():
+@pytest.mark.parametrize("kind", ["image/png", "application/json"])
+def test_what_no_page_can_show_is_refused(kind, whole):
+    shown = new_output("display_data", {kind: "x", "text/plain": "x"})
+    with pytest.raises(lab.LabError, match=rf"cell 6 shows {kind}, text/plain; wanted text"):
+        whole(*SOUND, code("x", shown))
+
+
+def test_a_cell_that_ended_in_an_error_is_refused(whole):
+    with pytest.raises(lab.LabError, match="cell 6 shows error; wanted text"):
+        whole(*SOUND, code("x", new_output("error", ename="NameError", evalue="x")))
+
+
+def test_a_table_can_scroll_and_what_is_drawn_is_named_a_picture(clean):
     soup = clean(
         code(
             "x",
@@ -189,22 +200,22 @@ def test_a_table_can_scroll_and_what_is_drawn_is_named_a_picture():
     assert not soup.select("[style*=overflow]")
 
 
-def test_an_output_brings_neither_styles_nor_scripts():
+def test_an_output_brings_neither_styles_nor_scripts(clean):
     table = "<style>td {}</style><table><td>1</td></table><script>run()</script>"
-    assert str(clean(code("", drawing(table)))) == "<table><td>1</td></table>"
+    assert str(clean(code("", drawing(table)))).strip() == "<table><td>1</td></table>"
 
 
-def test_the_role_of_a_drawing_is_kept():
+def test_the_role_of_a_drawing_is_kept(clean):
     assert clean(code("x", drawing('<svg role="figure"></svg>'))).svg["role"] == "figure"
 
 
-@pytest.mark.parametrize("alt", ["", f'alt="{lab.UNDESCRIBED}"'])
-def test_an_image_without_a_text_is_refused(alt):
-    with pytest.raises(lab.LabError, match="an image has no text"):
+@pytest.mark.parametrize("alt", ["", 'alt=""'])
+def test_an_image_without_a_text_is_refused(alt, clean):
+    with pytest.raises(lab.LabError, match="cell 7 shows an image that has no text"):
         clean(code("x", drawing(f"<img {alt}>")))
 
 
-def test_an_image_with_a_text_is_kept():
+def test_an_image_with_a_text_is_kept(clean):
     assert clean(code("x", drawing('<img alt="Loss falls">'))).img["alt"] == "Loss falls"
 
 
@@ -217,64 +228,19 @@ def test_an_image_with_a_text_is_kept():
         ("A\u202eB", r"cell 1 holds the control character U\+202E"),
     ],
 )
-def test_html_in_the_text_of_a_lab_is_refused(tmp_path, text, what):
-    path = tmp_path / "heads.ipynb"
-    nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), path)
+def test_html_in_the_text_of_a_lab_is_refused(text, what, whole):
     with pytest.raises(lab.LabError, match=what):
-        lab.markdown(path, "labs/heads.ipynb", FILES)
+        whole(prose(text))
 
 
-def test_code_in_the_text_of_a_lab_may_show_html(tmp_path):
-    path = tmp_path / "heads.ipynb"
-    text = "Write `<pre>`:\n\n```html\n<pre></pre>\n```\n\nor 1 < 2."
-    nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), path)
-    lab.check_text(path)
+def test_code_in_the_text_of_a_lab_may_show_html(clean):
+    soup = clean(prose("Write `<pre>`:\n\n```html\n<pre></pre>\n```\n\nor 1 < 2."))
+    assert [one.get_text() for one in soup.select("code")] == ["<pre>", "<pre></pre>\n"]
 
 
-def test_a_notebook_without_cells_is_refused():
-    with pytest.raises(lab.LabError, match="no cells found"):
-        whole()
-
-
-def test_headings_are_linked_as_in_a_chapter():
-    link = clean(prose('<h2>A<a class="anchor-link" href="#a">¶</a></h2>')).a
-    assert (link["class"], link["title"]) == (["headerlink"], "Link to this section")
-
-
-@pytest.mark.parametrize(
-    ("href", "leads"),
-    [
-        ("../foundations/scaling.md#why", "../foundations/scaling.html#why"),
-        ("index.md", "index.html"),
-        ("#here", "#here"),
-        ("https://example.org/a.md", "https://example.org/a.md"),
-        ("mailto:a@example.org", "mailto:a@example.org"),
-        ("//example.org/a.md", "//example.org/a.md"),
-    ],
-)
-def test_a_link_leads_to_the_page_made_from_what_it_names(href, leads):
-    assert clean(prose(f'<a href="{href}">x</a>')).a["href"] == leads
-
-
-def test_a_link_to_nothing_is_refused():
-    with pytest.raises(lab.LabError, match=r"'gone\.md#x' leads to no file of the book"):
-        clean(prose('<a href="gone.md#x">x</a>'))
-
-
-def test_math_in_prose_is_drawn_and_what_stands_around_it_stays():
-    soup = clean(prose("<p>&lt;a&gt;, $x_1$ &amp; $$y$$ &lt;c&gt;</p><p>It costs $5 and $6.</p>"))
-    first, second = soup.select("p")
-    assert [note.get_text() for note in first.select("annotation")] == ["x_1", "y"]
-    assert first.select_one("span.math > math[display=block] annotation").get_text() == "y"
-    assert first.get_text().startswith("<a>, ")
-    assert " & " in first.get_text()
-    assert first.get_text().endswith(" <c>")
-    assert second.get_text() == "It costs $5 and $6."
-
-
-def test_dollars_in_code_and_outputs_are_no_math():
-    soup = clean(prose("<code>$x$</code>"), code("a = '$x$'", text("$y$")))
-    assert not soup.select("math")
+def test_dollars_in_code_and_outputs_are_no_math(clean):
+    soup = clean(prose("`$x$`, $y$"), code("a = '$x$'", text("$y$")))
+    assert [note.get_text() for note in soup.select("annotation")] == ["y"]
 
 
 MARKS = """<svg viewBox="0 0 400 200" style="width: 100%; max-width: 600px"><defs></defs><g>
@@ -286,7 +252,7 @@ MARKS = """<svg viewBox="0 0 400 200" style="width: 100%; max-width: 600px"><def
 <text transform="rotate(-0 1.5 9)">a</text><text transform="rotate(-90 1.5 9)">b</text></g></svg>"""
 
 
-def test_a_drawing_sets_its_marks_by_one_path_and_has_a_size():
+def test_a_drawing_sets_its_marks_by_one_path_and_has_a_size(clean):
     svg = clean(code("x", drawing(MARKS))).svg
     assert (svg["width"], svg["height"], svg.get("style")) == ("600", "300", None)
     assert [tag.name for tag in svg.find_all(True)] == [
@@ -301,7 +267,7 @@ def test_a_drawing_sets_its_marks_by_one_path_and_has_a_size():
     assert [text.get("transform") for text in svg.select("text")] == [None, "rotate(-90 1.5 9)"]
 
 
-def test_the_ids_of_two_drawings_never_meet_and_still_lead_where_they_did():
+def test_the_ids_of_two_drawings_never_meet_and_still_lead_where_they_did(clean):
     svg = '<svg><defs><path id="m"/></defs><use xlink:href="#m"/><g clip-path="url(#m)"/></svg>'
     soup = clean(code("x", drawing(svg), drawing(svg + '<a href="https://example.org">x</a>')))
     for number, drawn in enumerate(soup.select("svg"), 1):
@@ -310,63 +276,27 @@ def test_the_ids_of_two_drawings_never_meet_and_still_lead_where_they_did():
         assert drawn.g["clip-path"] == f"url(#drawing-{number}-m)"
 
 
-ROOT = Path(__file__).parents[2]
-HOSTILE = """\
-<h1>A_b_c and *d* in `e` for $5 and $6 &lt;f&gt;<a class="headerlink" href="#a">¶</a></h1>
-<p>_x_ *y* $z$</p>
-<pre>```python
-   \n--8&lt;-- "gpt.py"
-~~~ # no heading\t.
-</pre>
-<h2>Of <code>__init__</code></h2>
-<svg><title>_s_</title></svg>
-<div><p>one</p>
-
-# two
-
-</div>"""
+PRINTED = """\
+```python
+   \n--8<-- "gpt.py"
+~~~ # no heading _x_ *y* $z$\t.
+# two"""
 
 
-def test_markdown_draws_a_lab_as_it_stands():
-    body = BeautifulSoup(HOSTILE, "html.parser")
-    wanted = [[tag.name, tag.get_text()] for tag in body.select("p, pre, svg, h1, h2, code")]
-    wanted[0][1] = wanted[0][1].removesuffix("¶")
-    drawn = site_markdown.markdown(ROOT).convert(lab.passed_on(body))
-    shown = BeautifulSoup(re.sub("<a class=.headerlink.*?</a>", "", drawn), "html.parser")
-    assert [
-        [tag.name, tag.get_text()] for tag in shown.select("p, pre, svg, h1, h2, code")
-    ] == wanted
+def test_markdown_draws_what_a_cell_printed_as_it_stands(clean):
+    assert clean(code("x", text(PRINTED))).samp.get_text() == PRINTED
 
 
-def test_the_headings_of_a_lab_are_those_of_its_menu():
-    site = site_markdown.markdown(ROOT)
-    site.convert(lab.passed_on(BeautifulSoup(HOSTILE, "html.parser")))
-    assert [token["level"] for token in site.toc_tokens] == [1]
-    assert [token["name"] for token in site.toc_tokens[0]["children"]] == ["Of __init__"]
-
-
-def test_a_notebook_is_drawn_cell_by_cell(tmp_path):
-    def shown(kind, text):
-        output = nbformat.v4.new_output("display_data", {"text/html": text})
-        return nbformat.v4.new_code_cell(kind, outputs=[output], metadata={"tags": [kind]})
-
-    printed = nbformat.v4.new_output("stream", text="2 cores\n")
-    machine = {"tags": ["setup", "machine"]}
-    cells = [
-        nbformat.v4.new_markdown_cell("# Lab\n\nSee [why](../foundations/scaling.md#why), $x_1$."),
-        nbformat.v4.new_markdown_cell("Found.", metadata={"tags": ["finding"]}),
-        nbformat.v4.new_code_cell("a = 1", outputs=[printed], metadata=machine),
-        shown("figure", FIGURE),
-        shown("table", TABLE),
-    ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "heads.ipynb")
-    text = lab.markdown(tmp_path / "heads.ipynb", "labs/heads.ipynb", FILES)
-    soup = BeautifulSoup(text, "html.parser")
-    assert text.startswith("# Lab\n\n<p>")
-    assert soup.p.a["href"] == "../foundations/scaling.html#why"
-    assert soup.p.math
-    wanted = ["#finding", ".lab-figure", ".lab-table", "details", "samp"]
-    assert order(soup, *reversed(wanted)) == wanted
-    assert [code.get_text() for code in soup.select("code")] == ["a = 1\n", "figure\n", "table\n"]
-    assert soup.samp.get_text() == "2 cores"
+@pytest.mark.lab
+@pytest.mark.parametrize("path", LABS, ids=lambda path: path.stem)
+def test_mkdocs_jupyter_finds_the_same_code_and_the_same_text_in_a_lab(path):
+    ours = drawn(lab.markdown(path))
+    theirs = BeautifulSoup(nb2html(str(path)), "html.parser")
+    listings = [one.get_text().strip() for one in theirs.select(".highlight-ipynb pre")]
+    assert [one.get_text().strip() for one in ours.select("details.folded code")] == listings
+    shown = "\n".join(one.get_text() for one in ours.select("samp"))
+    printed = [one.get_text().strip("\n") for one in theirs.select(".jp-RenderedText pre")]
+    assert printed
+    assert [one for one in printed if one not in shown] == []
+    said = {" ".join(one.get_text().split()) for one in theirs.select(".jp-MarkdownOutput code")}
+    assert said <= {" ".join(one.get_text().split()) for one in ours.select("code")}

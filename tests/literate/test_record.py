@@ -4,6 +4,7 @@ import json
 import pkgutil
 import platform
 import shutil
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +40,7 @@ def test_a_page_of_which_every_block_held_is_on_record(project, monkeypatch):
     page = reader.read(project.path / "docs/a.md")
     assert found(project) == record.Record(
         digest=record.digest(page),
+        program=record.program(page),
         outputs=2,
         python=platform.python_version(),
         torch=version("torch").partition("+")[0],
@@ -359,3 +361,34 @@ def test_a_folder_among_the_files_is_refused_by_its_name(project):
     result = run(project, "docs/a.md")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["docs/files/helper: docs/files/ holds files alone*"])
+
+
+def test_a_page_of_which_only_the_prose_changed_is_recorded_without_a_run(project, monkeypatch):
+    path = project.path / "docs/a.md"
+    record.write(reader.read(path), 2)
+    before = record.of(reader.read(path))
+    path.write_text(path.read_text(encoding="utf-8") + "\nMore words.\n", encoding="utf-8")
+    page = reader.read(path)
+    assert record.of(page) is None
+    monkeypatch.setattr(record, "Run", None)  # so nothing runs
+    assert record.renew(page) == record.of(page) == replace(before, digest=record.digest(page))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("print(", "print( "), ("```output\n", "```output\n9"), ("\n# ", "\n# It is 3.1415: ")],
+)
+def test_a_page_whose_program_or_outputs_changed_or_whose_number_is_unheld_is_not(
+    project, old, new
+):
+    path = project.path / "docs/a.md"
+    text = "\n" + path.read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    record.write(reader.read(path), 2)
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert record.renew(reader.read(path)) is None
+
+
+def test_a_page_that_was_never_checked_is_not_renewed(project):
+    assert record.renew(reader.read(project.path / "docs/a.md")) is None

@@ -69,7 +69,6 @@ def test_a_notebook_that_no_test_reads_stops_the_build_which_names_it(tmp_path):
             prepare.page(
                 project / "docs/part/gpt.ipynb",
                 "part/gpt.ipynb",
-                (),
                 load_config(str(project / "mkdocs.yml")),
             )
 

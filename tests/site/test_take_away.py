@@ -126,7 +126,7 @@ FORM = yaml.safe_load((book.ROOT / f".github/ISSUE_TEMPLATE/{repository.FORM}").
 
 
 def test_a_report_fills_in_the_form():
-    record = Record("digest", 3, "3.11.2", "2.13.0", "1", "Linux x86_64", "2026-01-02")
+    record = Record("digest", "program", 3, "3.11.2", "2.13.0", "1", "Linux x86_64", "2026-01-02")
     url = urlsplit(repository.report("owner/name", "part/a page.md", record))
     assert (url.netloc, url.path) == ("github.com", "/owner/name/issues/new")
     told = {name: value for name, (value,) in parse_qs(url.query).items()}

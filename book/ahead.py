@@ -1,0 +1,124 @@
+"""Draws the pages of the book ahead of the builder, which asks for one after another.
+
+Each process is forked from the builder when that knows all pages and has drawn none, so it has all that
+drawing needs. A builder takes what came of each page, and what was logged on the way, from here.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from typing import Any
+
+LOG = logging.getLogger("mkdocs")
+WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+Outcome = tuple[
+    list[logging.LogRecord], Any, BaseException | None
+]  # what was logged, a result, an error
+_draw: Callable[[str], Any]  # set before a process is forked
+
+
+def can_fork() -> bool:
+    """Say whether processes can be forked here, and more than one can run at a time."""
+    return "fork" in multiprocessing.get_all_start_methods() and WORKERS > 1
+
+
+class Ahead:
+    """The results of `draw(name)` for each of `names`, made in other processes in this order.
+
+    `asked` moves a name to the front. `ready`, if there is one, is called when one that was asked for
+    is done, and when all are.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[str], Any],
+        names: list[str],
+        ready: Callable[[], None] = lambda: None,
+    ):
+        global _draw
+        _draw = draw  # for the processes, which are forked from this one
+        self._waiting, self._ready = list(names), ready
+        self._results: dict[str, Future] = {name: Future() for name in names}
+        self._asked: set[str] = set()
+        self._lock = threading.Lock()
+        self._pool = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("fork"))
+        for _ in range(WORKERS):
+            self._next()
+
+    def is_done(self, name: str) -> bool:
+        """Say whether `take` would return at once."""
+        return self._results[name].done()
+
+    def ask(self, name: str) -> None:
+        """Have `name` drawn before all that nobody has asked for."""
+        with self._lock:
+            self._asked.add(name)
+            if name in self._waiting:
+                self._waiting.remove(name)
+                self._waiting.insert(0, name)
+
+    def take(self, name: str) -> Any:
+        """Return what came of `name`, wait for it if need be; raise what `draw` raised."""
+        records, result, error = self._results[name].result()
+        for record in records:
+            logging.getLogger(record.name).handle(record)
+        if error:
+            raise error
+        return result
+
+    def _next(self) -> None:
+        """Give the pool another name to draw, if there is one."""
+        with self._lock:
+            if not self._waiting:
+                return
+            name = self._waiting.pop(0)
+        try:
+            drawn = self._pool.submit(_drawn, name)
+        except BrokenExecutor as error:  # a process has died, and no other will begin
+            self._keep(name, ([], None, error))
+        else:
+            drawn.add_done_callback(lambda done: self._keep(name, _outcome(done)))
+
+    def _keep(self, name: str, outcome: Outcome) -> None:
+        """Keep what came of `name`, and go on."""
+        self._results[name].set_result(outcome)
+        self._next()
+        complete = all(result.done() for result in self._results.values())
+        if complete:
+            self._pool.shutdown(wait=False)
+        if complete or name in self._asked:
+            self._ready()
+
+
+class _Kept(logging.Handler):
+    """Keeps what is logged in one process, to be said in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.msg, record.args, record.exc_info = record.getMessage(), None, None
+        self.records.append(record)
+
+
+def _outcome(done: Future) -> Outcome:
+    error = done.exception()
+    return ([], None, error) if error else done.result()
+
+
+def _drawn(name: str) -> Outcome:
+    """Draw `name` in a process of its own; return what was logged, and what came of it."""
+    kept = _Kept()
+    handlers, LOG.handlers = LOG.handlers, [kept]
+    try:
+        return kept.records, _draw(name), None
+    except Exception as error:
+        return kept.records, None, error
+    finally:
+        LOG.handlers = handlers
