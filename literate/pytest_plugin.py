@@ -1,5 +1,6 @@
 """The pytest face: each block of each page is a test named `docs/page.md::line 57`."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -8,6 +9,18 @@ import pytest
 from literate import compare, prose, record
 from literate import run as runner
 from literate.page import SUFFIXES, Block, PageError, is_page, read
+
+# What the names of tests are made of, beside the names of their pages and numbers.
+ITEMS = (
+    "line ",
+    "without solutions",
+    "prose",
+    "skip",
+    "skipif",
+    "xfail",
+    "parametrize",
+    "usefixtures",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,10 +36,20 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "PageFile | None":
-    asked_for = file_path.name.endswith(SUFFIXES) and parent.session.isinitpath(file_path)
-    if asked_for or is_page(file_path, parent.config.rootpath):
+    config, asked_for = parent.config, parent.session.isinitpath(file_path)
+    if asked_for and file_path.name.endswith(SUFFIXES):
+        return PageFile.from_parent(parent, path=file_path)
+    if is_page(file_path, config.rootpath) and not _is_deselected(file_path, config):
         return PageFile.from_parent(parent, path=file_path)
     return None
+
+
+def _is_deselected(path: Path, config: pytest.Config) -> bool:
+    """Say whether `-k` is one word that matches no test of a page at `path`, which need not be read."""
+    word = str(config.getoption("keyword")).lower()
+    names = [*(config.rootpath / path).relative_to(config.rootpath).parts, *ITEMS]
+    plain = re.fullmatch(r"(?!(?:and|or|not)$)[a-z_-]+", word)
+    return bool(plain) and not any(word in name.lower() for name in names)
 
 
 @pytest.hookimpl(optionalhook=True)

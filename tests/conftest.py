@@ -5,6 +5,7 @@ fails there has no margin, and fails on a machine that somebody owns.
 """
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -13,9 +14,22 @@ import pytest
 from processor.pytest_plugin import seed_of
 from tests.chance import SEED
 
+HERE = Path(__file__).parent
+# Folders whose conftest gives each test the same mark.
+MARKED = {"site": "site", "peers": "lab"}
+
 # A shell's background job ignores an interrupt, and so would all that a test starts, to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no folder of which `-m "not …"` leaves out all tests."""
+    left_out = re.fullmatch(r"not (\w+)(?: and not (\w+))*", config.getoption("markexpr"))
+    words = config.getoption("markexpr").split() if left_out else ()
+    if collection_path.parent == HERE and MARKED.get(collection_path.name) in words:
+        return True
+    return None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

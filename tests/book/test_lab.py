@@ -6,7 +6,6 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from mkdocs_jupyter.nbconvert2 import nb2html
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -290,6 +289,8 @@ def test_markdown_draws_what_a_cell_printed_as_it_stands(clean):
 @pytest.mark.lab
 @pytest.mark.parametrize("path", LABS, ids=lambda path: path.stem)
 def test_mkdocs_jupyter_finds_the_same_code_and_the_same_text_in_a_lab(path):
+    from mkdocs_jupyter.nbconvert2 import nb2html  # takes a second to import
+
     ours = drawn(lab.markdown(path))
     theirs = BeautifulSoup(nb2html(str(path)), "html.parser")
     listings = [one.get_text().strip() for one in theirs.select(".highlight-ipynb pre")]

@@ -62,6 +62,13 @@ def test_blocks_can_be_chosen_by_words(project):
     run(project, "-k", "a.md and 16").assert_outcomes(passed=1, deselected=8)
 
 
+def test_a_page_that_no_word_matches_is_not_read(project):
+    write(project, "docs/broken.md", "```python\n")
+    assert run(project, "-k", "part").ret == 0
+    for words in ("line", "prose", "solutions", "part or line", "not part", "broken", "docs", "5"):
+        assert run(project, "-k", words).ret != 0, words
+
+
 def test_the_option_of_pytest_codeblocks_does_what_plain_pytest_does(project):
     write(project, "README.md", PAGE + "\n```bash\nexit 1\n```\n")
     assert passed(run(project, "-v", "--codeblocks")) == passed(run(project, "-v"))

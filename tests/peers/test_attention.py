@@ -14,10 +14,8 @@ from snippets.cross_attention import CrossAttention
 from snippets.multi_head_attention import MultiHeadAttention
 from snippets.self_attention import SelfAttention
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # theirs, while they are imported
-]
+# Theirs, while they are imported.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 pytest.importorskip("transformers")
 
 from transformers import BartConfig, BertConfig, GPT2Config, LlamaConfig  # noqa: E402

@@ -6,13 +6,12 @@ import torch
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 
-pytestmark = pytest.mark.lab
 pytest.importorskip("transformers")
 
-from transformers import LlamaConfig, Qwen3Config  # noqa: E402
-from transformers.cache_utils import DynamicCache  # noqa: E402
-from transformers.models.llama import modeling_llama  # noqa: E402
-from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
+from transformers import LlamaConfig, Qwen3Config
+from transformers.cache_utils import DynamicCache
+from transformers.models.llama import modeling_llama
+from transformers.models.qwen3 import modeling_qwen3
 
 SIZES = {
     "hidden_size": 48,

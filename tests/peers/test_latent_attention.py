@@ -12,7 +12,6 @@ from transformers import DynamicCache
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 
-pytestmark = pytest.mark.lab
 SIZES = {
     "hidden_size": 48,
     "num_attention_heads": 4,

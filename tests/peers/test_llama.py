@@ -10,12 +10,11 @@ from snippets.generate import generate
 from snippets.kv_cache import KVCache
 from snippets.llama import Llama
 
-pytestmark = pytest.mark.lab
 pytest.importorskip("transformers")
-from safetensors.torch import load_file  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.files import stored  # noqa: E402
+from tests.files import stored
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -5,14 +5,13 @@ import torch
 
 from snippets import attention_masks as masks
 
-pytestmark = pytest.mark.lab
 pytest.importorskip("transformers")
 pytest.importorskip("x_transformers")
 
-from transformers import masking_utils  # noqa: E402
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor  # noqa: E402
-from transformers.models.gemma3 import modeling_gemma3 as gemma3  # noqa: E402
-from x_transformers.x_transformers import AlibiPositionalBias  # noqa: E402
+from transformers import masking_utils
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gemma3 import modeling_gemma3 as gemma3
+from x_transformers.x_transformers import AlibiPositionalBias
 
 
 def table(rule, T, batch=1):

@@ -10,7 +10,6 @@ import pytest
 
 from tests.peers.on_a_ring import BATCH, HEAD_DIM, HEADS, KV_HEADS, T
 
-pytestmark = pytest.mark.lab
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -5,14 +5,13 @@ import torch
 
 from snippets.rope import RotaryPositions
 
-pytestmark = pytest.mark.lab
 pytest.importorskip("transformers")
 
-from transformers import GPTNeoXConfig, LlamaConfig  # noqa: E402
-from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek  # noqa: E402
-from transformers.models.gpt_neox import modeling_gpt_neox as neox  # noqa: E402
-from transformers.models.gptj import modeling_gptj as gptj  # noqa: E402
-from transformers.models.llama import modeling_llama as llama  # noqa: E402
+from transformers import GPTNeoXConfig, LlamaConfig
+from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
+from transformers.models.gpt_neox import modeling_gpt_neox as neox
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
 
 SCALINGS = {
     "none": {"rope_type": "default"},

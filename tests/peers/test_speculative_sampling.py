@@ -8,8 +8,6 @@ from snippets.speculative_sampling import speculative_sampling
 pytest.importorskip("transformers")
 from transformers import LlamaConfig, LlamaForCausalLM
 
-pytestmark = pytest.mark.lab
-
 
 def llama(layers):
     torch.manual_seed(0)
