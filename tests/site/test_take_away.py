@@ -66,28 +66,68 @@ def test_a_notebook_elsewhere_gets_the_files_that_its_page_loads(site, page):
 def test_the_site_is_published_on_the_branch_that_colab_reads(tmp_path):
     *_, step = WORKFLOW["jobs"]["publish"]["steps"]
     command, _, _, branch = step["run"].split()
-    assert branch == repository.PUBLISHED
+    assert (command, branch) == (".ci/publish", repository.PUBLISHED)
     assert WORKFLOW[True]["push"]["branches"] == [repository.SOURCES]
-    (tmp_path / "site/part").mkdir(parents=True)
-    (tmp_path / "site/part/page.ipynb").write_text("{}")
-    (tmp_path / "site/.gitignore").write_text("*.ipynb\n")
-
-    def git(*words):
-        return subprocess.run(
-            ["git", *words], cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout
-
-    git("init", "--quiet", "--bare", "remote")
-    git("clone", "--quiet", "remote", "checkout")
-    commit = "-c user.name=a -c user.email= commit --quiet --allow-empty --message=x"
-    git("-C", "checkout", *commit.split())
+    publish, git = branch_of(tmp_path)
     for text in ("{}", '{"again": 1}'):
-        (tmp_path / "site/part/page.ipynb").write_text(text)
-        words = [str(book.ROOT / command), "../site", "origin", branch]
-        subprocess.run(words, cwd=tmp_path / "checkout", check=True, capture_output=True)
-        assert git("-C", "remote", "show", f"{branch}:part/page.ipynb") == text
-    assert ".nojekyll" in git("-C", "remote", "ls-tree", "-r", "--name-only", branch).split()
-    assert git("-C", "remote", "rev-list", "--count", branch).strip() == "1"
+        publish(text)
+        assert git("show", f"{branch}:part/page.ipynb") == text
+    assert ".nojekyll" in git("ls-tree", "-r", "--name-only", branch).split()
+    assert git("rev-list", "--count", branch).strip() == "1"
+
+
+def branch_of(folder):
+    """Return what publishes a site of one notebook from a new repository, and git where it arrives."""
+    (folder / "site/part").mkdir(parents=True)
+    (folder / "site/.gitignore").write_text("*.ipynb\n")
+
+    def git(*words, place="remote"):
+        words = ["git", "-C", place, *words]
+        return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    def publish(text, *edition, place="checkout"):
+        (folder / "site/part/page.ipynb").write_text(text)
+        words = [
+            str(book.ROOT / ".ci/publish"),
+            "../site",
+            "origin",
+            repository.PUBLISHED,
+            *edition,
+        ]
+        subprocess.run(words, cwd=folder / place, check=True, capture_output=True)
+
+    git("init", "--quiet", "--bare", "remote", place=".")
+    git("clone", "--quiet", "remote", "checkout", place=".")
+    commit = "-c user.name=a -c user.email= commit --quiet --allow-empty --message=x"
+    git(*commit.split(), place="checkout")
+    return publish, git
+
+
+def test_an_edition_that_was_published_stays_at_its_address(tmp_path):
+    publish, git = branch_of(tmp_path)
+    for text, *edition in (("1", "v1.0"), ("2",), ("3", "v2.0"), ("4",), ("5", "v2.0")):
+        publish(text, *edition)
+    held = {
+        path: git("show", f"{repository.PUBLISHED}:{path}")
+        for path in git("ls-tree", "-r", "--name-only", repository.PUBLISHED).split()
+        if path.endswith(".ipynb")
+    }
+    assert held == {
+        "part/page.ipynb": "4",
+        "v1.0/part/page.ipynb": "1",
+        "v2.0/part/page.ipynb": "5",
+    }
+
+
+def test_only_a_tag_of_an_edition_names_one(tmp_path):
+    publish, _ = branch_of(tmp_path)
+    for name in ("vintage", "../v1", "2.0"):
+        with pytest.raises(subprocess.CalledProcessError):
+            publish("1", name)
+    *_, step = WORKFLOW["jobs"]["release"]["steps"]
+    command, _, _, branch, edition = step["run"].split()
+    assert (command, branch, edition) == (".ci/publish", repository.PUBLISHED, '"$GITHUB_REF_NAME"')
+    assert {"gate", "everything"} <= set(WORKFLOW["jobs"]["release"]["needs"])
 
 
 @pytest.mark.parametrize(
