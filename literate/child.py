@@ -4,6 +4,10 @@
 nothing else. As `fork` it is a nursery: it imports torch, computes nothing, and forks a page for
 each connection that it is handed. As `spawn`, where forking is missing or unsafe, it is one page.
 Messages are JSON, so that whoever reads them executes nothing of a page.
+
+While a block runs, `__main__` is the page, as it is when a reader runs the exported script, so pickle and
+`inspect.getsource` behave as they do there. Code of an include is compiled at lines after the end of the
+page, since an include is one line and its code many; `Page.origin` leads a traceback back to its file.
 """
 
 import __future__

@@ -8,15 +8,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from literate.fence import (
-    CODE,
-    RUNS,
-    Fence,
-    Misread,
-    check_characters,
-    check_language,
-    check_options,
-)
+from literate.fence import RUNS, Fence, Misread, check_characters
 from literate.project import Project
 
 INFO = re.compile(
@@ -54,10 +46,8 @@ def _fence(token: Token, lines: list[str], project: Project) -> Fence:
     options = {
         match["key"]: match["value"] or "" for match in OPTION.finditer(info["options"].strip())
     }
-    known = {language: kind.options for language, kind in project.kinds.items()}
     try:
-        check_language(info["language"], known)
-        check_options(info["language"], options, known.get(info["language"], CODE))
+        project.check_opening(info["language"], options)
     except ValueError as error:
         raise Misread(at, str(error)) from None
     prefix = opening[: opening.index(token.markup)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from literate.fence import OUTPUT, Fence, Options
+from literate.fence import CODE, OUTPUT, Fence, Options, check_language, check_options
 
 
 class Shown(NamedTuple):
@@ -80,6 +80,12 @@ class Project:
     def __post_init__(self) -> None:
         if "output" not in self.kinds:
             object.__setattr__(self, "kinds", {"output": Kind(OUTPUT), **self.kinds})
+
+    def check_opening(self, language: str, options: dict[str, str]) -> None:
+        """Raise ValueError unless a fence may be labelled so: code, or a kind, with options of its own."""
+        known = {label: kind.options for label, kind in self.kinds.items()}
+        check_language(language, known)
+        check_options(language, options, known.get(language, CODE))
 
 
 PLAIN = Project()

@@ -2,7 +2,8 @@
 
 A page gets a fresh process, forked from one that has imported torch and computed nothing, or, where
 forking is missing or unsafe, spawned. So nothing of a page can reach another, or this process,
-which holds the clock and ends whatever does not end by itself.
+which holds the clock and ends whatever does not end by itself. Under `--pdb` alone pages run in
+pytest's own process, where a debugger needs them; what such a page changes, the next one meets.
 """
 
 import atexit

@@ -23,11 +23,16 @@ def grammar(root: Path) -> Grammar:
 def project(root: Path) -> Project:
     """Return the Project that the pyproject.toml in `root` names; a plain one where it names none."""
     settings = root / "pyproject.toml"
-    try:
-        named = tomllib.loads(settings.read_text(encoding="utf-8"))["tool"]["literate"]["project"]
-    except (FileNotFoundError, KeyError):
-        return PLAIN
-    return _load(named, str(root))
+    saved = settings.stat().st_mtime_ns if settings.exists() else 0
+    named = _named(settings, saved) if saved else ""
+    return _load(named, str(root)) if named else PLAIN
+
+
+@lru_cache
+def _named(settings: Path, _saved: int) -> str:
+    """Return what pyproject.toml, as last saved, names as the project; "" for none."""
+    tools = tomllib.loads(settings.read_text(encoding="utf-8")).get("tool", {})
+    return tools.get("literate", {}).get("project", "")
 
 
 @lru_cache

@@ -20,17 +20,7 @@ from markdown import Markdown
 from pymdownx.snippets import SnippetMissingError
 from pymdownx.superfences import SuperFencesBlockPreprocessor, SuperFencesException
 
-from literate.fence import (
-    CODE,
-    CODE_SPAN,
-    RUNS,
-    Fence,
-    Include,
-    Misread,
-    check_characters,
-    check_language,
-    check_options,
-)
+from literate.fence import CODE_SPAN, RUNS, Fence, Include, Misread, check_characters
 from literate.project import Project
 
 CONFIG = "mkdocs.yml"
@@ -187,7 +177,7 @@ class _Finder(SuperFencesBlockPreprocessor):
         project: Project,
     ):
         super().__init__(site)
-        self.known = {language: kind.options for language, kind in project.kinds.items()}
+        self.project = project
         watched = site.preprocessors["fenced_code_block"]
         self.config, self.extension = watched.config, watched.extension
         self.extension.superfences = [
@@ -261,8 +251,7 @@ class _Finder(SuperFencesBlockPreprocessor):
         # It reads a flag as a key whose value is its own name.
         options |= {key: "" if value == key else value for key, value in inputs.items()}
         try:
-            check_language(language or "", self.known)
-            check_options(language or "", options, self.known.get(language or "", CODE))
+            self.project.check_opening(language or "", options)
         except ValueError as error:
             raise SuperFencesException(str(error)) from None
         if self.classes:
@@ -286,7 +275,7 @@ class _Finder(SuperFencesBlockPreprocessor):
         mark = f'{self.made}="{len(self.found)}"'
         self.found.append(fence)
         # As deep as what the site draws, since markup that is left open may reach into it.
-        tag = "figure" if fence.language in self.known else "div"
+        tag = "figure" if fence.language in self.project.kinds else "div"
         return f"<{tag} {mark}><pre {self.made}><samp {mark}>.</samp></pre></{tag}>"
 
 

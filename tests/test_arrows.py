@@ -75,8 +75,7 @@ def test_no_circle_is_left_that_imports_or_configuration_make():
     # A package that is named on the way to a module of it holds no code that could ask for one.
     packages = {"book", "book.figures", "book.markdown", "literate", "tools"}
     for package in packages:
-        tree = ast.parse(modules()[package].read_text(encoding="utf-8"))
-        assert not imported(modules()[package]), f"{package} imports; {ast.dump(tree)[:60]}"
+        assert not imported(modules()[package]), f"{package} imports"
     for reader, module in configured():
         graph[reader].add(module)
     try:
