@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from markdown import Markdown
 from markdown.treeprocessors import Treeprocessor
 
-from literate.fence import CODE_SPAN, Fence, Misread, without
+from literate.fence import CODE_SPAN, Fence, Misread, blank_out
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAINT = "class fill fill-opacity stroke stroke-width stroke-opacity stroke-dasharray stroke-linecap"
@@ -130,7 +130,7 @@ class Written(Treeprocessor):
 
     def check(self, root: Element, fences: list[Fence]) -> None:
         """Raise at the first tag or attribute of the page drawn as `root` that no author may write."""
-        self.prose = "\n".join(without(fences, self.text))
+        self.prose = "\n".join(blank_out(fences, self.text))
         for tag, name, value in self.listed:
             self._check_attribute(tag, name, value, LISTED, r"\{[^}\n]*")
         for element in root.iter():

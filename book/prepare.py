@@ -22,7 +22,7 @@ import yaml
 from book import card, lab, repository, weight
 from book.markdown.math import MathError, symbols
 from literate import export, record, site_markdown
-from literate.fence import without
+from literate.fence import blank_out
 from literate.page import (
     Page,
     PageError,
@@ -164,7 +164,7 @@ def pack(site: Path) -> None:
 
     The same site gives the same bytes. A README.txt is in the archive alone.
     """
-    weight.lighten(site)
+    weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
     found = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
     files = {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
@@ -253,7 +253,7 @@ def _linked(program: Page, source: str, labs: str) -> str:
     A link to a notebook leads to the page that the builder makes of it.
     """
     lines = without_front_matter(program.shown).split("\n")
-    for at, prose in enumerate(without(program.fences, program.shown)):
+    for at, prose in enumerate(blank_out(program.fences, program.shown)):
         lines[at] = _leading(lines[at], labs) if ".ipynb" in prose else lines[at]
     for block in reversed(program.blocks):
         if block.included:

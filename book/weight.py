@@ -46,7 +46,7 @@ ALIKE = re.compile(r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2
 VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 
 
-def lighten(site: Path) -> None:
+def minify(site: Path) -> None:
     """Rewrite the pages, scripts and styles under `site`, so that less is sent and all is said."""
     for path in site.glob("**/*.html"):
         html = close_up(coloured(path.read_text(encoding="utf-8")))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from html import unescape
 
 from literate import expressions
-from literate.fence import Fence, Misread, without
+from literate.fence import Fence, Misread, blank_out
 from literate.numerals import Numbers, Numeral, numerals
 
 KIND = "bound"  # the language of a line of text with such numbers, among fences
@@ -26,7 +26,7 @@ def lines(fences: list[Fence], text: str) -> Iterator[Fence]:
 
     Raises Misread where the element is not whole, or shows anything but one plain number.
     """
-    prose = without(fences, text)
+    prose = blank_out(fences, text)
     for number, line in enumerate(prose, 1):
         if "<data" not in CODE.sub("", line):
             continue

@@ -1,7 +1,7 @@
 """The process in which a page runs: it executes blocks, says what each did, and judges nothing.
 
 `run.py` starts this file as a script, so that a page finds torch and the standard library here and
-nothing else. As `fork` it is a nursery: it imports torch, computes nothing, and forks a page for
+nothing else. As `fork` it is a fork server: it imports torch, computes nothing, and forks a page for
 each connection that it is handed. As `spawn`, where forking is missing or unsafe, it is one page.
 Messages are JSON, so that whoever reads them executes nothing of a page.
 
@@ -52,8 +52,8 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",  # in small letters, which a Turkish libgomp reads, too
 }
 
-# The variable that names a file of Python, whose `around()` is the context in which blocks run.
-AROUND = "LITERATE_AROUND"
+# The variable that names a file of Python, whose `block_context()` is the context in which blocks run.
+CONTEXT = "LITERATE_CONTEXT"
 
 MOST_PRINTED = 100_000  # bytes that a block may print
 
@@ -110,8 +110,8 @@ class NoInput(io.StringIO):
     read = readline
 
 
-class Play:
-    """A page at play in this process: one real module, `__main__` while a block runs.
+class PageProcess:
+    """A page that runs in this process: one real module, `__main__` while a block runs.
 
     `source` is the page as one Python file, each line where tracebacks find it. In `folder` stand
     `page`, the folder where it works; `page.py`, its script, which multiprocessing may import
@@ -132,7 +132,7 @@ class Play:
         self.stdout = io.TextIOWrapper(self.printed, "utf-8", newline="\n", write_through=True)
         self.stderr = sys.stderr
         self.aside: tuple[int, tuple] | None = None  # a descriptor, and what its file is like
-        self.around = contextlib.nullcontext()
+        self.block_context = contextlib.nullcontext()
         os.chdir(self.folder / "page")
         determine()
 
@@ -152,8 +152,8 @@ class Play:
         self.aside = aside, _file_of(1)
         self.stack = (self.folder / "stack").open("wb")
         faulthandler.enable(self.stack, all_threads=False)
-        if file := environ.get(AROUND):
-            self.around = runpy.run_path(file)["around"]()
+        if file := environ.get(CONTEXT):
+            self.block_context = runpy.run_path(file)["block_context"]()
 
     def execute(self, code: str, start: int) -> tuple[str, int] | None:
         """Execute `code`, whose first line is line `start` of the page's source.
@@ -168,7 +168,7 @@ class Play:
         last = isinstance(end, ast.Expr) and not isinstance(end.value, ast.NamedExpr)
         if last:
             program.body.pop()
-        with self.around:
+        with self.block_context:
             begun = compile(program, self.path, "exec", self.future, optimize=0)
             self.future |= begun.co_flags & FUTURES
             exec(begun, names)
@@ -296,13 +296,13 @@ def _children() -> list[int]:
     return found
 
 
-def play(connection: connections.Connection) -> None:
+def serve_page(connection: connections.Connection) -> None:
     """Run the blocks that come over `connection`, and report on each; never returns."""
     own = os.getpid()
     _say(connection, pid=own)  # first of all: so a page that does not start can be ended
     told = loads(connection.recv_bytes())
     environ = told.pop("environ")
-    page = Play(**told)
+    page = PageProcess(**told)
     page.take_over(environ)
     _say(connection)
     while block := loads(connection.recv_bytes()):
@@ -322,7 +322,7 @@ def _say(connection: connections.Connection, **said: object) -> None:
     connection.send_bytes(dumps(said).encode())
 
 
-def nursery(control: socket.socket) -> connections.Connection:
+def fork_server(control: socket.socket) -> connections.Connection:
     """Fork a page for each connection that comes over `control`; returns it in the page's process.
 
     When a page has ended, what it left running is killed after the seconds of grace that came with
@@ -336,7 +336,7 @@ def nursery(control: socket.socket) -> connections.Connection:
             if ready in pages:
                 page = pages.pop(ready)
                 os.close(ready)
-                _bury(*page, {pid for pid, *_ in pages.values()})
+                _reap(*page, {pid for pid, *_ in pages.values()})
                 continue
             grace, handles, *_ = socket.recv_fds(control, 64, 1, socket.MSG_CMSG_CLOEXEC)
             if not handles:  # whoever started this process is gone
@@ -353,7 +353,7 @@ def nursery(control: socket.socket) -> connections.Connection:
             return connection  # and let go of the control and of other pages' connections
 
 
-def _bury(pid: int, connection: connections.Connection, grace: float, pages: set[int]) -> None:
+def _reap(pid: int, connection: connections.Connection, grace: float, pages: set[int]) -> None:
     """Tell `connection` how the page `pid` ended, once nothing of it runs any more."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     deadline = time.monotonic() + (grace if status == 0 else 0.0)
@@ -378,7 +378,7 @@ def _kill_all(pages: set[int]) -> None:
 
 
 def main(kind: str, handle: str) -> None:
-    """Be a nursery on the socket `handle`, or one page on the connection `handle`."""
+    """Be a fork server on the socket `handle`, or one page on the connection `handle`."""
     _installed("numpy.random")
     if _installed("torch") and kind == "fork":
         # An optimizer's first step imports it, and takes longer over that than over many steps.
@@ -394,10 +394,10 @@ def main(kind: str, handle: str) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if kind == "fork":
-        play(nursery(socket.socket(fileno=int(handle))))
+        serve_page(fork_server(socket.socket(fileno=int(handle))))
     else:
         line = vars(connections).get("PipeConnection", connections.Connection)
-        play(line(int(handle)))
+        serve_page(line(int(handle)))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def agree(expected: str, printed: str) -> bool:
     return not differences(expected, printed)
 
 
-def judge(page: Page, block: Block, result: "Result") -> Failure | None:
+def check(page: Page, block: Block, result: "Result") -> Failure | None:
     """Return the Failure of `block`, given the Result of running it, or None when it holds."""
     printed, output = text_of(block, result), block.output
     where = f"the block on line {block.line}"
@@ -129,13 +129,13 @@ def judge(page: Page, block: Block, result: "Result") -> Failure | None:
     return None
 
 
-def verdict(run: "Run", block: Block) -> tuple[Failure | None, str]:
+def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
     """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
     result, page = run.upto(block), run.page
     if run.failed and run.failed.line < block.line:
         what = f"not run to the end: the block on line {run.failed.line} failed first"
         return Failure(block.line, f"{page.name}:{block.line}: {what}"), ""
-    failure = judge(page, block, result)
+    failure = check(page, block, result)
     why = block.output.options.get("varies", "") if block.output and failure else ""
     # What is installed and pinned is read for an output that varies, and for no other.
     excused = why and not result.raised and not on_reference_platform(page.root)

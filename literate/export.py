@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from literate import needs
 from literate.compare import pinned_torch
-from literate.fence import RUNS, Fence, without
+from literate.fence import RUNS, Fence, blank_out
 from literate.page import Block, Page, without_front_matter
 
 CONTAINER = re.compile(
@@ -361,7 +361,7 @@ def _prose(page: Page, address: str) -> list[str]:
         return match["link"] + _absolute(match["target"], address) if linked else match[0]
 
     text = without_front_matter(page.text)
-    return MARKUP.sub(plain, "\n".join(without(page.fences, text))).split("\n")
+    return MARKUP.sub(plain, "\n".join(blank_out(page.fences, text))).split("\n")
 
 
 def _line(line: str, containers: list[int]) -> str:

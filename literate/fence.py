@@ -136,7 +136,7 @@ def check_shown(text: str, line: int = 1) -> None:
         raise Misread(line + text.count("\n", 0, hidden.start()), what)
 
 
-def without(fences: list[Fence], text: str) -> list[str]:
+def blank_out(fences: list[Fence], text: str) -> list[str]:
     """Return the lines of a page's `text`, with blanks for those of its `fences`."""
     lines = text.split("\n")
     for fence in fences:
@@ -149,7 +149,7 @@ def check_characters(fences: list[Fence], text: str, shown: Container[str]) -> N
 
     Code and outputs are the fences labelled as one of `shown`.
     """
-    for number, line in enumerate(without(fences, text), 1):
+    for number, line in enumerate(blank_out(fences, text), 1):
         check_shown(unescape(CODE_SPAN.sub("", line)) if "&" in line else "", number)
     for fence in fences:
         unseen = (

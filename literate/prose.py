@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from markdown.extensions.toc import slugify
 
-from literate.fence import RUNS, without
+from literate.fence import RUNS, blank_out
 from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
 
@@ -99,7 +99,7 @@ class Text(NamedTuple):
     is_lab: bool = False
 
 
-def stale(page: Page) -> list[str]:
+def unsupported_numbers(page: Page) -> list[str]:
     """Return a line for each number in the prose of `page` that nothing holds, at `page.md:line`."""
     return [f"{page.name}:{line}: {what}" for line, what in _complaints(text_of(page))]
 
@@ -307,7 +307,7 @@ def _read(path: Path, _saved: int) -> Text:
 
 def _prose(page: Page) -> str:
     """Return the text of `page` without its fences, but for their captions and titles."""
-    lines = without(page.fences, page.shown)
+    lines = blank_out(page.fences, page.shown)
     for fence in page.fences:
         lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
         told_by = page.kind(fence).told

@@ -167,7 +167,7 @@ class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
     def check(self) -> tuple[int, str]:
-        if found := prose.stale(self.parent.page):
+        if found := prose.unsupported_numbers(self.parent.page):
             raise Failed("\n".join(found))
         return 0, ""
 
@@ -177,7 +177,7 @@ def _hold(run: runner.Run, block: Block) -> str:
 
     Returns why its output, which differs, may do so on this platform; "" where it agrees.
     """
-    failure, why = compare.verdict(run, block)
+    failure, why = compare.run_and_check(run, block)
     if failure and not why:
         raise Failed(failure.report).with_traceback(run.inside(failure.line))
     differs = f"varies ({why}); it differs on this platform"

@@ -107,7 +107,7 @@ def renew(page: Page) -> Record | None:
     The numbers in its prose must hold; what ran is neither run nor compared again.
     """
     record = _last(page)
-    if record is None or record.program != program(page) or prose.stale(page):
+    if record is None or record.program != program(page) or prose.unsupported_numbers(page):
         return None
     record = replace(record, digest=digest(page))
     _keep(page, record)
@@ -157,13 +157,13 @@ def _run(page: Page) -> tuple[dict[int, str], int]:
     for solutions in (True, False)[: 1 + solutions_come_early(page)]:
         with contextlib.closing(Run(page, solutions)) as run:
             for block in run.blocks:
-                failure, why = compare.verdict(run, block)
+                failure, why = compare.run_and_check(run, block)
                 at = (block.output or block.fence).line
                 if why:
                     excused.add(at)
                 elif failure:
                     failures.setdefault(at, failure.report)
-    for report in prose.stale(page):
+    for report in prose.unsupported_numbers(page):
         line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
         failures[line] = "\n".join(filter(None, [failures.get(line), report]))
     return failures, sum(step.is_output for step in page.steps) - len(excused)

@@ -90,7 +90,7 @@ class Run:
         self.results: list[Result] = []
         self.failed: Block | None = None  # the first that ended as it did not announce
         self.here = here
-        self.play: _Here | _Process | None = None
+        self.process: _Here | _Process | None = None
         self.unstarted = ""  # why there is no process for the page
         self.folder = tempfile.TemporaryDirectory(prefix="literate-", ignore_cleanup_errors=True)
         self.printed = io.FileIO(Path(self.folder.name, "printed"), "w+")
@@ -109,35 +109,35 @@ class Run:
 
     def inside(self, line: int) -> TracebackType | None:
         """Return a traceback that leads into a page that runs here, for a debugger; else None."""
-        return self.play.inside(line) if isinstance(self.play, _Here) else None
+        return self.process.inside(line) if isinstance(self.process, _Here) else None
 
     def close(self) -> None:
         """End the page, wherever it is, and delete its folder."""
-        if self.play:
-            self.play.close()
+        if self.process:
+            self.process.close()
         self.printed.close()
         self.folder.cleanup()
 
     def _run(self, block: Block) -> None:
         self._start()
-        if not self.play:
+        if not self.process:
             result = Result(raised="no start", last_line=self.unstarted, line=block.line)
-        elif self.play.over:
+        elif self.process.over:
             result = Result(raised="an end before it", last_line="not run", line=block.line)
         else:
             told = {"code": block.code, "start": block.start, "line": block.line}
-            result = self._result(block, self.play.ask(told, LIMIT))
+            result = self._result(block, self.process.ask(told, LIMIT))
         if block is self.blocks[-1] and result.raised in ("", block.raises):
             result = self._end(block) or result
-        if self.play and result.raised and result.raised != block.raises:
+        if self.process and result.raised and result.raised != block.raises:
             self.failed = self.failed or block
         self.results.append(result)
 
     def _start(self) -> None:
         """Start the page with its first block. What could not be started is not tried again."""
-        if not (self.play or self.unstarted):
+        if not (self.process or self.unstarted):
             try:
-                self.play = self._begin()
+                self.process = self._begin()
             except (NotStarted, ImportError) as error:  # the latter where the page runs here
                 self.unstarted = f"the page was not run: {error}"
 
@@ -183,14 +183,14 @@ class Run:
 
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""
-        assert self.play, "the last block ran there"
-        said = self.play.ask(None, min(GRACE, LIMIT))
+        assert self.process, "the last block ran there"
+        said = self.process.ask(None, min(GRACE, LIMIT))
         if said is None:
             return self._outlived(last, list(self.alive) or ["an exit handler"])
         if "ended" in said:
             what = f"the page's exit handlers ended its process ({_ending(said['ended'])})"
             return self._stopped(last, what)
-        left = self.play.left()
+        left = self.process.left()
         if printed := self._printed():
             return self._stopped(last, f"after its last block the page printed {printed[:60]!r}")
         return self._strayed() or (self._outlived(last, left) if left else None)
@@ -254,7 +254,7 @@ def solutions_come_early(page: Page) -> bool:
 def prepare() -> None:
     """Start what pages are forked from, so that the first does not wait for torch."""
     if FORKS:
-        _nursery()
+        _fork_server()
 
 
 def _ending(status: int | None) -> str:
@@ -268,10 +268,10 @@ class _Process:
     """A page in a process of its own, and our end of the line to it."""
 
     def __init__(self, **told):
-        nursery = _nursery() if FORKS else None
-        if not self._begin(nursery) and nursery and nursery.forked:
+        fork_server = _fork_server() if FORKS else None
+        if not self._begin(fork_server) and fork_server and fork_server.forked:
             # It could import torch, so something ended it meanwhile, and another takes its place.
-            self._begin(_nursery())
+            self._begin(_fork_server())
         self._send(told)
         if not self.pid:
             raise NotStarted("Python did not start, or could not import torch")
@@ -279,27 +279,27 @@ class _Process:
             self.close()
             raise NotStarted("its process did not get as far as the first block")
 
-    def _begin(self, nursery: "_Nursery | None") -> bool:
+    def _begin(self, fork_server: "_ForkServer | None") -> bool:
         """Begin the process, and learn its number; return False, and leave none, where there is none."""
         self.over, self.pid = False, 0
         self.spawned: subprocess.Popen | None = None
         self.connection, theirs = Pipe()
         with theirs:
-            if nursery:
-                nursery.fork(theirs.fileno())
+            if fork_server:
+                fork_server.fork(theirs.fileno())
             else:
                 self.spawned = _python("spawn", theirs.fileno())
         self.pid = (self._receive(START) or {}).get("pid", 0)
-        if nursery:
-            nursery.forked = nursery.forked or bool(self.pid)
+        if fork_server:
+            fork_server.forked = fork_server.forked or bool(self.pid)
         if not self.pid:
             self.over = True
             self.connection.close()
-            process = nursery.process if nursery else self.spawned
+            process = fork_server.process if fork_server else self.spawned
             assert process, "one of the two was to begin it"
             process.kill()
             process.wait()
-            _nursery.cache_clear()
+            _fork_server.cache_clear()
         return bool(self.pid)
 
     def ask(self, request: dict | None, seconds: float) -> dict | None:
@@ -332,7 +332,7 @@ class _Process:
                 return None
             said = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
-            said = _bury(self.spawned) if self.spawned else {"ended": None}
+            said = _reap(self.spawned) if self.spawned else {"ended": None}
         self.over = "ended" in said
         return said
 
@@ -352,7 +352,7 @@ class _Process:
                 self._last_word(GRACE)
 
 
-def _bury(process: subprocess.Popen) -> dict:
+def _reap(process: subprocess.Popen) -> dict:
     """Wait for a spawned page, and say how it ended and whether its group outlived it."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
@@ -384,7 +384,7 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
         raise NotStarted(f"{sys.executable} did not start: {error.strerror}") from None
 
 
-class _Nursery:
+class _ForkServer:
     """The process that pages are forked from, and our end of the line to it."""
 
     def __init__(self):
@@ -408,9 +408,9 @@ class _Nursery:
 
 
 @cache
-def _nursery() -> _Nursery:
-    """Start this process's nursery, once."""
-    return _Nursery()
+def _fork_server() -> _ForkServer:
+    """Start this process's fork_server, once."""
+    return _ForkServer()
 
 
 class _Here:
@@ -420,7 +420,7 @@ class _Here:
 
     def __init__(self, **told):
         self.folder = os.getcwd()
-        self.page = child.Play(**told)
+        self.page = child.PageProcess(**told)
 
     def ask(self, request: dict | None, _seconds: float) -> dict:
         """Run the block that `request` tells, if any; what the page leaves running runs on."""

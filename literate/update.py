@@ -91,7 +91,7 @@ def _edits(page: Page, results: list[Result]) -> list[Edit]:
     """Return what must change on `page`, given the Result of each of its steps."""
     edits = []
     for block, result in zip(page.steps, results, strict=True):
-        failure = compare.judge(page, block, result)
+        failure = compare.check(page, block, result)
         if failure and (result.broken or result.raised != (block.raises or "")):
             raise Refused(failure.report)
         if failure and not _may_differ(page, block):
@@ -113,7 +113,7 @@ def _check(new: Page, page: Page, results: list[Result]) -> None:
     if [block.code for block in new.blocks] != [block.code for block in page.blocks]:
         raise Refused(f"{page.name}: what would be written would be read as other blocks")
     for block, result in zip(new.steps, results, strict=True):
-        failure = compare.judge(new, block, result)
+        failure = compare.check(new, block, result)
         if failure and not _may_differ(new, block):
             raise Refused(f"what would be written would not agree: {failure.report}")
     new.check_drawn()

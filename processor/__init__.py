@@ -141,7 +141,7 @@ class Processor(TorchDispatchMode):
         return zlib.crc32(f"{self.seed} {name}".encode()) << 20
 
 
-def around() -> Processor:
+def block_context() -> Processor:
     """Return the processor that the environment asks for; blocks run inside it.
 
     PROCESSOR_SEED is its number; PROCESSOR_REPORT names the file that says what it did.

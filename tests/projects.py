@@ -54,7 +54,7 @@ def failures(page):
     run = Run(page)
     try:
         return [
-            found for block in run.blocks if (found := compare.judge(page, block, run.upto(block)))
+            found for block in run.blocks if (found := compare.check(page, block, run.upto(block)))
         ]
     finally:
         run.close()

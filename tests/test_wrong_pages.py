@@ -753,7 +753,7 @@ def first_failure(page):
     run = Run(page)
     try:
         for block in page.blocks:
-            if failure := compare.judge(page, block, run.upto(block)):
+            if failure := compare.check(page, block, run.upto(block)):
                 return failure.report
     finally:
         run.close()

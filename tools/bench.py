@@ -40,7 +40,7 @@ def checked(path: Path) -> None:
     page = read(path)
     run = Run(page)
     for block in page.blocks:
-        assert compare.judge(page, block, run.upto(block)) is None
+        assert compare.check(page, block, run.upto(block)) is None
     run.close()
 
 

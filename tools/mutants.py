@@ -194,7 +194,7 @@ class Laboratory:
             damaged = read(path)
         except PageError as error:
             return error.line in range(mutant.lines.start - 1, mutant.lines.stop + 1)
-        failure = compare.judge(damaged, damaged.steps[mutant.block], results[mutant.block])
+        failure = compare.check(damaged, damaged.steps[mutant.block], results[mutant.block])
         return failure is not None and failure.line in mutant.lines
 
 

@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from literate import compare
-from literate.child import AROUND
+from literate.child import CONTEXT
 from literate.page import pages, read
 from literate.run import Run
 
@@ -71,7 +71,7 @@ def shake(path: Path, seed: int) -> Shaken:
             json.loads(report.read_text()) if report.exists() else {"perturbed": {}, "unknown": ()}
         )
     judged = [
-        (block.line, compare.judge(page, block, result))
+        (block.line, compare.check(page, block, result))
         for block, result in zip(run.blocks, results, strict=True)
     ]
     failures = {line: failure.report for line, failure in judged if failure}
@@ -82,7 +82,7 @@ def shake(path: Path, seed: int) -> Shaken:
 def on_processor(seed: int, report: Path) -> Iterator[None]:
     """Ask, in the environment, for the processor of number `seed`; what it did goes to `report`."""
     asked = {
-        AROUND: str(ROOT / "processor/__init__.py"),
+        CONTEXT: str(ROOT / "processor/__init__.py"),
         "PROCESSOR_SEED": str(seed),
         "PROCESSOR_REPORT": str(report),
     }

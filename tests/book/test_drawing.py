@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 from book import drawing
 from literate import export, record
 from literate.page import PageError, read
-from literate.prose import stale
+from literate.prose import unsupported_numbers
 from literate.site_markdown import markdown
 from tests.pages import ROOT
 
@@ -153,18 +153,18 @@ def test_another_drawing_is_another_page(book, shown):
 
 
 def test_the_numbers_of_a_drawing_are_those_of_its_page(shown):
-    assert stale(shown()) == []
-    (report,) = stale(shown(SVG.replace("a &lt; b", "0.288")))
+    assert unsupported_numbers(shown()) == []
+    (report,) = unsupported_numbers(shown(SVG.replace("a &lt; b", "0.288")))
     assert report.startswith("docs/page.md:5: 0.288 stands in no output or code")
     code = "\n```python\nx = 0.288\n```\n"
-    assert stale(shown(SVG.replace("a &lt; b", "0.288"), FIGURE + code)) == []
+    assert unsupported_numbers(shown(SVG.replace("a &lt; b", "0.288"), FIGURE + code)) == []
 
 
 def test_what_a_drawing_is_said_to_show_and_its_own_words_are_each_in_order(shown):
     code = "\n```python\nx = 0.288, 0.377\n```\n"
     both = FIGURE.replace("Two boxes", "0.288 and 0.377") + code
-    assert stale(shown(SVG.replace("a &lt; b", "0.288, 0.377"), both)) == []
-    (report,) = stale(shown(SVG.replace("a &lt; b", "0.377, 0.288"), both))
+    assert unsupported_numbers(shown(SVG.replace("a &lt; b", "0.288, 0.377"), both)) == []
+    (report,) = unsupported_numbers(shown(SVG.replace("a &lt; b", "0.377, 0.288"), both))
     assert "0.288 comes too late" in report
 
 

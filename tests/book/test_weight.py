@@ -148,7 +148,7 @@ def test_a_name_or_an_operator_in_code_is_no_element(tmp_path):
     (tmp_path / "page.html").write_text(
         '<pre><span class="n">a</span> <span class="o">=</span> <span class="mi">1</span></pre>'
     )
-    weight.lighten(tmp_path)
+    weight.minify(tmp_path)
     assert (tmp_path / "page.html").read_text() == '<pre>a = <span class="mi">1</span></pre>'
 
 
@@ -165,7 +165,7 @@ def test_a_part_of_a_string_is_no_element_of_its_own(tmp_path):
     ]
     drawn = "".join(f'<span class="{kind}">{said}</span>' for kind, said in parts)
     (tmp_path / "page.html").write_text(f"<pre>{drawn}</pre>")
-    weight.lighten(tmp_path)
+    weight.minify(tmp_path)
     wanted = '<pre><span class="s2">f"a {</span>x<span class="s2">:.2f}"</span></pre>'
     assert (tmp_path / "page.html").read_text() == wanted
 

@@ -4,7 +4,7 @@ import pytest
 
 from literate import record
 from literate.page import PageError
-from literate.prose import stale
+from literate.prose import unsupported_numbers
 from literate.update import Refused, update
 from tests.projects import failures
 
@@ -31,7 +31,7 @@ heads = 4
 def test_numbers_that_are_what_their_expressions_come_to_hold(book):
     page = book.read(PAGE)
     assert failures(page) == []
-    assert stale(page) == []
+    assert unsupported_numbers(page) == []
     assert record.check(page) == {}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from literate import compare
-from literate.compare import agree, differences, judge, on_reference_platform
+from literate.compare import agree, check, differences, on_reference_platform
 from literate.run import Result, Run
 
 EQUAL = {
@@ -222,7 +222,7 @@ def verdict(book):
 
     def verdict(options="", **result):
         page = book.read(PRINTS.replace("{options}", options))
-        return judge(page, page.blocks[0], Result(**result))
+        return check(page, page.blocks[0], Result(**result))
 
     return verdict
 
@@ -247,14 +247,14 @@ def test_a_mismatch_is_shown_as_a_short_diff_that_marks_what_moved(verdict):
 def test_a_long_diff_is_cut_short(book):
     lines = "\n".join(f"x{i}" for i in range(40))
     page = book.read(f"```python\nf()\n```\n\n```output\n{lines}\n```\n")
-    failure = judge(page, page.blocks[0], Result(printed=lines.replace("x", "y") + "\n"))
+    failure = check(page, page.blocks[0], Result(printed=lines.replace("x", "y") + "\n"))
     assert failure.report.count("\n  - ") == 8
     assert "… and 32 more lines" in failure.report
 
 
 def test_a_diff_too_long_to_count_says_so(book):
     page = book.read("```python\nf()\n```\n\n```output\nx\n```\n")
-    failure = judge(page, page.blocks[0], Result(printed="y\n" * 5000))
+    failure = check(page, page.blocks[0], Result(printed="y\n" * 5000))
     assert failure.report.count("\n  + ") == 8
     assert "… and at least 192 more lines" in failure.report
 
@@ -262,7 +262,7 @@ def test_a_diff_too_long_to_count_says_so(book):
 def test_a_long_line_is_shown_around_what_moved(book):
     line = "abcd " * 1000
     page = book.read(f"```python\nf()\n```\n\n```output\n{line}1.50 end\n```\n")
-    failure = judge(page, page.blocks[0], Result(printed=f"{line}2.75 end\n"))
+    failure = check(page, page.blocks[0], Result(printed=f"{line}2.75 end\n"))
     *_, old, new, marks, _ = failure.report.split("\n")
     assert max(map(len, (old, new, marks))) <= 164
     assert new[marks.index("^") : marks.rindex("^") + 1] == "2.75"
@@ -271,7 +271,7 @@ def test_a_long_line_is_shown_around_what_moved(book):
 
 def test_the_text_that_moved_is_marked_to_the_letter(book):
     page = book.read("```python\nf()\n```\n\n```output\nthe car is 1.50 old\n```\n")
-    failure = judge(page, page.blocks[0], Result(printed="the cat is 2.50 odd\n"))
+    failure = check(page, page.blocks[0], Result(printed="the cat is 2.50 odd\n"))
     *_, new, marks, _ = failure.report.split("\n")
     assert new == "  + the cat is 2.50 odd"
     assert marks == "          ^    ^^^^  ^"
@@ -309,7 +309,7 @@ def test_a_block_that_leaves_its_line_open_fails(book, raises):
     """Where a page begins a new output, a script would go on in that line."""
     page = book.read(f"```python\nf()\n```\n\n```output{raises}\none\n```\n")
     how = {"raised": "IndexError", "last_line": "two"} if raises else {}
-    failure = judge(page, page.blocks[0], Result(printed="one", **how))
+    failure = check(page, page.blocks[0], Result(printed="one", **how))
     assert "docs/page.md:1: the block on line 1 leaves its last line open" in failure.report
 
 
@@ -322,9 +322,9 @@ def test_an_announced_exception_is_shown_after_what_was_printed(book):
     def result(printed, last_line):
         return Result(printed=printed, raised="IndexError", last_line=last_line)
 
-    assert judge(page, block, result("one\n", "IndexError: too far")) is None
-    assert judge(page, block, result("one\n", "IndexError: too near")).line == 7
-    assert judge(page, block, result("", "IndexError: too far")).line == 6
+    assert check(page, block, result("one\n", "IndexError: too far")) is None
+    assert check(page, block, result("one\n", "IndexError: too near")).line == 7
+    assert check(page, block, result("", "IndexError: too far")).line == 6
 
 
 def test_stdout_taken_away_fails_even_if_the_text_agrees(verdict):
@@ -367,7 +367,7 @@ def test_what_is_installed_and_pinned_is_read_only_for_an_output_that_varies(boo
     asked = []
     with closing(Run(book.read(holds * 3 + differs + varies))) as run:
         for block in run.blocks:
-            compare.verdict(run, block)
+            compare.run_and_check(run, block)
             asked.append(len(reads))
     assert asked == [0, 0, 0, 0, 2]
 
@@ -385,4 +385,4 @@ def test_a_pin_that_changes_counts_at_once(book, monkeypatch):
 
 def test_carriage_returns_and_tabs_agree_with_what_the_page_can_hold(book):
     page = book.read("```python\nf()\n```\n\n```output\na\nb   c\nd\n```\n")
-    assert judge(page, page.blocks[0], Result(printed="a\r\nb\tc\rd\n")) is None
+    assert check(page, page.blocks[0], Result(printed="a\r\nb\tc\rd\n")) is None

@@ -7,7 +7,7 @@ import pytest
 
 from literate import prose
 from literate.numerals import numerals, results
-from literate.prose import stale, stale_in_notebook
+from literate.prose import stale_in_notebook, unsupported_numbers
 from tests.pages import PAGES, ROOT
 
 PAGE = """
@@ -28,7 +28,9 @@ print(0.28912, -144.5, 1048576, 5.812e-06)
 
 def complaints(book, text, caption="Numbers"):
     """Return what is said of a page that prints 0.28912, -144.5, 1048576 and 5.812e-06."""
-    return stale(book.read(PAGE.replace("{text}", text).replace("{caption}", caption)))
+    return unsupported_numbers(
+        book.read(PAGE.replace("{text}", text).replace("{caption}", caption))
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,8 +179,8 @@ def test_a_percent_sign_means_a_hundredth(book, text):
 )
 def test_what_computes_nothing_holds_nothing(book, code):
     page = f"```python\n{code}\n```\n\nIt is 777.\n"
-    assert len(stale(book.read(page))) == 1
-    assert stale(book.read(page + "\n```python\ny = [-777]\n```\n")) == []
+    assert len(unsupported_numbers(book.read(page))) == 1
+    assert unsupported_numbers(book.read(page + "\n```python\ny = [-777]\n```\n")) == []
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def test_what_computes_nothing_holds_nothing(book, code):
 )
 def test_titles_labels_and_matrices_by_hand_hold_nothing(book, fence):
     page = f"```python\nprint(1)\n```\n\n{fence}\n\nIt is 777.\n"
-    assert any(": 777 stands" in found for found in stale(book.read(page)))
+    assert any(": 777 stands" in found for found in unsupported_numbers(book.read(page)))
 
 
 def test_a_caption_over_several_lines_is_read(book):
@@ -228,7 +230,7 @@ tensor([[0.11, 0.12], [0.13, 0.14]])
     ],
 )
 def test_numbers_of_one_output_come_in_its_order_or_are_linked(book, text, late):
-    found = stale(book.read(TABLE.replace("{text}", text)))
+    found = unsupported_numbers(book.read(TABLE.replace("{text}", text)))
     assert [re.search(r":\d+: (\S+) comes too late: .* line 8 ", one)[1] for one in found] == late
 
 
@@ -250,7 +252,7 @@ def test_numbers_of_one_output_come_in_its_order_or_are_linked(book, text, late)
     ],
 )
 def test_a_linked_number_is_compared_with_that_very_cell(book, text, wrong):
-    found = stale(book.read(TABLE.replace("{text}", text)))
+    found = unsupported_numbers(book.read(TABLE.replace("{text}", text)))
     assert [one.partition(": ")[2] for one in found] == [wrong] * bool(wrong)
 
 
@@ -273,7 +275,7 @@ def far(between, text, after=""):
     ],
 )
 def test_a_number_of_two_digits_is_held_nearby_by_a_link_or_in_a_picture(book, between, text, held):
-    found = stale(book.read(far(between, text)))
+    found = unsupported_numbers(book.read(far(between, text)))
     assert [": 42 stands in no output or code nearby" in one for one in found] == [True] * (
         not held
     )
@@ -328,7 +330,7 @@ def test_a_number_from_elsewhere_says_why(book):
 
 
 def test_the_text_of_every_page_holds():
-    assert [found for page in PAGES for found in stale(page)] == []
+    assert [found for page in PAGES for found in unsupported_numbers(page)] == []
 
 
 def test_the_book_marks_fewer_than_twenty_numbers_as_coming_from_elsewhere():

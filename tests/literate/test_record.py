@@ -104,8 +104,8 @@ def crash_at_the_second(judge):
 
 
 CRASHES = {
-    "at the last output": ("literate.compare.judge", crash_at_the_second),
-    "at the text": ("literate.prose.stale", lambda _: crash),
+    "at the last output": ("literate.compare.check", crash_at_the_second),
+    "at the text": ("literate.prose.unsupported_numbers", lambda _: crash),
     "as the page is ended": ("literate.run.Run.close", lambda close: lambda run: crash(close(run))),
     "as it begins": ("literate.run.Run.__init__", lambda _: crash),
 }
@@ -198,14 +198,14 @@ def test_a_page_whose_files_changed_since_has_no_record(project, files):
 def test_a_file_that_changes_while_a_page_runs_leaves_it_without_a_record(
     project, monkeypatch, how
 ):
-    judge = record.compare.judge
+    judge = record.compare.check
 
     def change_a_file(page, block, result):
         write(project, "docs/files/note.txt", "changed")
         return judge(page, block, result)
 
     write(project, "docs/files/note.txt", "at first")
-    monkeypatch.setattr("literate.compare.judge", change_a_file)
+    monkeypatch.setattr("literate.compare.check", change_a_file)
     if how == "by pytest":
         run(project, "docs/a.md").assert_outcomes(passed=3)
     else:

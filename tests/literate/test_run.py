@@ -48,7 +48,7 @@ def verdict(book):
         page = book.read(text)
         run = runner.Run(page)
         try:
-            found = (compare.judge(page, block, run.upto(block)) for block in page.blocks)
+            found = (compare.check(page, block, run.upto(block)) for block in page.blocks)
             return next((failure for failure in found if failure), None)
         finally:
             run.close()
@@ -804,7 +804,7 @@ def test_a_spawned_page_that_runs_too_long_is_named(verdict, stuck, monkeypatch)
 def begun(monkeypatch):
     """The processes that were started, each with what it was started as; no page has been before."""
     started, python = [], runner._python
-    monkeypatch.setattr(runner, "_nursery", functools.cache(runner._Nursery))
+    monkeypatch.setattr(runner, "_fork_server", functools.cache(runner._ForkServer))
 
     def note(kind, handle):
         started.append(python(kind, handle))
@@ -835,7 +835,7 @@ def test_each_block_of_a_page_that_cannot_be_started_says_so(book, monkeypatch, 
     how(monkeypatch, book)
     page = book.read(code("a = 1", "print(a)") + "\n```output\n1\n```\n")
     with contextlib.closing(runner.Run(page)) as run:
-        reports = [compare.verdict(run, block)[0].report for block in run.blocks]
+        reports = [compare.run_and_check(run, block)[0].report for block in run.blocks]
     for line, report in zip((1, 5), reports, strict=True):
         assert report.startswith(f"docs/page.md:{line}: the page was not run: ")
         assert "did not start" in report
@@ -860,7 +860,7 @@ def test_a_page_that_takes_too_long_to_begin_is_ended(book, play, monkeypatch):
         pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))
         time.sleep(999)
         """
-    monkeypatch.setenv(child.AROUND, str(book.page(around, "around.py")))
+    monkeypatch.setenv(child.CONTEXT, str(book.page(around, "around.py")))
 
     def wait(process, seconds):
         while process.pid and not (pid.exists() and pid.read_text()):
@@ -874,30 +874,30 @@ def test_a_page_that_takes_too_long_to_begin_is_ended(book, play, monkeypatch):
         os.kill(int(pid.read_text()), 0)
 
 
-def killed_while_a_message_waits(nursery):
-    """End a nursery that has not read all: what is sent next meets a reset of the connection."""
-    os.kill(nursery.process.pid, signal.SIGSTOP)
-    nursery.control.send(b"unread")
-    nursery.process.kill()
-    nursery.process.wait()
+def killed_while_a_message_waits(fork_server):
+    """End a fork_server that has not read all: what is sent next meets a reset of the connection."""
+    os.kill(fork_server.process.pid, signal.SIGSTOP)
+    fork_server.control.send(b"unread")
+    fork_server.process.kill()
+    fork_server.process.wait()
 
 
-def killed_with_a_page_asked_for(nursery):
-    """End a nursery between a page that is asked for and its being forked."""
-    fork = nursery.fork
+def killed_with_a_page_asked_for(fork_server):
+    """End a fork_server between a page that is asked for and its being forked."""
+    fork = fork_server.fork
 
     def fork_and_die(handle):
-        os.kill(nursery.process.pid, signal.SIGSTOP)
+        os.kill(fork_server.process.pid, signal.SIGSTOP)
         fork(handle)
-        nursery.process.kill()
-        nursery.process.wait()
+        fork_server.process.kill()
+        fork_server.process.wait()
 
-    nursery.fork = fork_and_die
+    fork_server.fork = fork_and_die
 
 
-def killed(nursery):
-    nursery.process.kill()
-    nursery.process.wait()
+def killed(fork_server):
+    fork_server.process.kill()
+    fork_server.process.wait()
 
 
 @LINUX
@@ -906,7 +906,7 @@ def killed(nursery):
 )
 def test_what_pages_are_forked_from_is_replaced_when_it_has_ended(play, end):
     play(code("a = 1"))
-    end(runner._nursery())
+    end(runner._fork_server())
     assert play(code("print(1)"))[0].printed == "1\n"
 
 
@@ -1120,9 +1120,9 @@ def test_numpy_computes_on_no_thread_of_its_own(play):
 @LINUX
 def test_all_pages_come_from_one_process(play):
     text = code("import os\nprint(os.getpid(), os.getppid())")
-    (page, nursery), (other, again) = (play(text)[0].printed.split() for _ in range(2))
+    (page, fork_server), (other, again) = (play(text)[0].printed.split() for _ in range(2))
     assert page != other
-    assert nursery == again
+    assert fork_server == again
 
 
 def test_the_checker_itself_imports_no_torch():

@@ -125,8 +125,8 @@ def test_large_logits_stay_finite_and_equal(size):
     inputs = [(query * size).detach().requires_grad_(), key, value]
     ours = gradients(attention(*inputs), inputs)
     theirs = gradients(F.scaled_dot_product_attention(*inputs), inputs)
-    # What rounding leaves of a saturated row, about 1e-7, d_key multiplies by the large query.
-    allowed = (1e-5, 1e-6 * abs(size), 1e-5)
+    # What rounding leaves of a saturated row, some 1e-7, d_key multiplies by each large query and adds.
+    allowed = (1e-5, 1e-5 * abs(size), 1e-5)
     for came, want, atol in zip(ours, theirs, allowed, strict=True):
         assert came.isfinite().all()
         torch.testing.assert_close(came, want, atol=atol, rtol=1e-5)
