@@ -116,7 +116,11 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
     if block.raises and not result.raised:
         return _failure(page, output.line, f"{where} did not raise {block.raises}")
     if not printed:
-        return _failure(page, output.line, f"{where} prints nothing; delete this output")
+        return _failure(
+            page,
+            output.line,
+            f"{where} prints nothing; print what is wanted here, or delete this output",
+        )
     if block.is_bound:
         what = "a bound number of the text is another now; with what its expression comes to"
         accept = f"To accept it: make update PAGE={page.name}"

@@ -280,7 +280,7 @@ def test_the_text_that_moved_is_marked_to_the_letter(book):
 def test_an_output_of_a_block_that_prints_nothing_fails(verdict):
     failure = verdict(printed="")
     assert failure.line == 6
-    assert "prints nothing; delete this output" in failure.report
+    assert "prints nothing; print what is wanted here, or delete this output" in failure.report
 
 
 def test_an_exception_that_was_not_announced_fails(verdict):

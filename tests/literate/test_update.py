@@ -73,7 +73,10 @@ def test_options_of_an_output_are_kept(updated):
 def test_options_of_an_output_outlive_a_block_that_prints_nothing_for_a_moment(book):
     text = page("print(1)", "0") + page("# print(2)", "2", ' caption="Two"')
     path = book.page(text)
-    with pytest.raises(Refused, match=r"docs/page\.md:18: .* prints nothing; delete this output"):
+    with pytest.raises(
+        Refused,
+        match=r"docs/page\.md:18: .* prints nothing; print what is wanted here, or delete this output",
+    ):
         update(read(path))
     assert path.read_text() == text
 
