@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
 LOG = logging.getLogger("mkdocs")
@@ -79,7 +79,7 @@ class Ahead:
             name = self._waiting.pop(0)
         try:
             drawn = self._pool.submit(_drawn, name)
-        except BrokenExecutor as error:  # a process has died, and no other will begin
+        except RuntimeError as error:  # a process has died, or all are ended
             self._keep(name, ([], None, error))
         else:
             drawn.add_done_callback(lambda done: self._keep(name, _outcome(done)))

@@ -7,8 +7,10 @@ moment for it, and a page that computes for longer is drawn again when it is don
 change is neither run nor drawn again. With UPDATE=1 outputs that differ are rewritten.
 """
 
+import contextlib
 import os
 import re
+import socket
 import sys
 import tempfile
 import threading
@@ -19,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
+from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page as SitePage
@@ -94,7 +97,11 @@ class Served:
         self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
-        """Answer requests from now on; check what is saved, where there is torch."""
+        """Answer requests from now on; check what is saved, where there is torch.
+
+        Raises PluginError where the address is taken.
+        """
+        _check_free(server)
         server.watch(self.folder.name)
         answer, root = server.serve_request, server.mount_path
 
@@ -122,7 +129,8 @@ class Served:
 
     def draw_again(self) -> None:
         """Have the book drawn again, as if a page had been saved."""
-        Path(self.folder.name, "done").write_text(str(time.monotonic()))
+        with contextlib.suppress(FileNotFoundError):  # as the server ends
+            Path(self.folder.name, "done").write_text(str(time.monotonic()))
 
     def begin(self, pages: list[SitePage]) -> None:
         """Note that the site is built again, of these pages."""
@@ -183,6 +191,18 @@ class Served:
         )
         page.content = _box("\n".join(left.values())) + page.content
         return {"failing": len(check.failures), "running": running}
+
+
+def _check_free(server: LiveReloadServer) -> None:
+    """Raise PluginError where something else listens at the address of `server`."""
+    host, port = str(server.server_address[0]), server.server_address[1]
+    with socket.socket(server.address_family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, server.allow_reuse_address)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            at = f"{host}:{port} cannot be served at: {error.strerror}"
+            raise PluginError(f"{at}; name another, make serve ADDRESS=127.0.0.1:8001") from None
 
 
 def _state_of(page: SitePage, files: Files) -> tuple:

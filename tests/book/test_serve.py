@@ -1,10 +1,13 @@
 """While the book is served, a page is drawn when it is asked for, and again when what it rests on changes."""
 
+import socket
 import threading
 from types import SimpleNamespace
 
 import pytest
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -131,3 +134,15 @@ def test_a_page_that_was_saved_is_drawn_as_it_is_now(project, served):
         served.draw(page, files, draw=lambda: drawn("as now"))
     assert page.content == "as now"
     assert [file.src_uri for file in page.links_to_anchors] == ["one.md"]
+
+
+def test_an_address_that_is_taken_is_said_at_once_with_the_way_out():
+    server = LiveReloadServer(lambda: None, "127.0.0.1", 0, ".")
+    serve._check_free(server)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server.server_address = taken.getsockname()
+        with pytest.raises(PluginError, match=r"in use; name another, make serve ADDRESS="):
+            serve._check_free(server)
+    server.server_close()
