@@ -58,7 +58,7 @@ def rope_frequencies(head_dim: int, base: float, scaling: Mapping[str, Any] | No
     Raises:
         ValueError: rope_scaling is of another kind, lacks a number, or says more.
     """
-    turns = [base ** (-2 * pair / head_dim) for pair in range(head_dim // 2)]
+    frequencies = [base ** (-2 * pair / head_dim) for pair in range(head_dim // 2)]
     scaling = {} if scaling is None else scaling
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in ROPE_TYPES:
@@ -69,16 +69,16 @@ def rope_frequencies(head_dim: int, base: float, scaling: Mapping[str, Any] | No
             f"got {sorted(given)}"
         )
     if kind == "default":
-        return turns
+        return frequencies
     if kind == "linear":  # every place counts for less
-        return [turn / scaling["factor"] for turn in turns]
+        return [frequency / scaling["factor"] for frequency in frequencies]
     # llama3: slow pairs are stretched, fast ones kept, those between blended
     few, many = scaling["low_freq_factor"], scaling["high_freq_factor"]
     stretched = []
-    for turn in turns:
-        rounds = scaling["original_max_position_embeddings"] * turn / (2 * math.pi)
+    for frequency in frequencies:
+        rounds = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
         kept = min(max((rounds - few) / (many - few), 0.0), 1.0)
-        stretched.append(kept * turn + (1 - kept) * turn / scaling["factor"])
+        stretched.append(kept * frequency + (1 - kept) * frequency / scaling["factor"])
     return stretched
 
 
@@ -328,8 +328,8 @@ class Llama(nn.Module):
         whatever the dtype of the model is. Positions are (T,) or (batch, T).
         """
         wide = torch.float32 if positions.device.type == "mps" else torch.float64
-        turns = torch.tensor(self.frequencies, dtype=wide, device=positions.device)
-        angle = positions[..., None].to(wide) * turns  # (T or batch, T, head_dim / 2)
+        frequencies = torch.tensor(self.frequencies, dtype=wide, device=positions.device)
+        angle = positions[..., None].to(wide) * frequencies  # (T or batch, T, head_dim / 2)
         angle = angle.view(-1, 1, *angle.shape[-2:])
         dtype = self.token.weight.dtype
         return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -59,7 +59,7 @@ class RotaryPositions(nn.Module):
             `rope_parameters` of a newer config are one, too, which names base and rotary_dim.
 
     Attributes:
-        speeds: radians a position of each pair, a tuple of rotary_dim / 2 numbers.
+        frequencies: radians a position of each pair, a tuple of rotary_dim / 2 numbers.
         attention_factor: queries and keys are multiplied by it, so scores by its square. 1 but for
             YaRN. DeepSeek's models multiply all their scores, those of channels that are not
             turned included, by (0.1 · mscale_all_dim · ln(factor) + 1)² besides. No rotation can do
@@ -100,13 +100,13 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.rotary_dim = head_dim, rotary_dim
         self.base, self.pairing = float(base), pairing
         self.scaling = _checked(scaling)
-        self.speeds, self.attention_factor = _stretched(rotary_dim, self.base, self.scaling)
+        self.frequencies, self.attention_factor = _stretched(rotary_dim, self.base, self.scaling)
         self._place(torch.get_default_device())
 
     def _place(self, device: torch.device) -> None:
-        """Put the speeds on a device. No buffer holds them, because .bfloat16() would round it."""
+        """Put the frequencies on a device, in no buffer: .bfloat16() would round it."""
         wide = torch.float32 if device.type == "mps" else torch.float64
-        self.speed = torch.tensor(self.speeds, dtype=wide, device=device)  # (pairs,)
+        self.frequency = torch.tensor(self.frequencies, dtype=wide, device=device)  # (pairs,)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return x, turned, in its shape and dtype.
@@ -128,9 +128,9 @@ class RotaryPositions(nn.Module):
                 f"positions must be integers, ({x.size(-2)},) or (batch, {x.size(-2)}) for x of "
                 f"{tuple(x.shape)}, got {positions.dtype} of {tuple(positions.shape)}"
             )
-        if self.speed.device != x.device:  # the model has moved, in whatever way
+        if self.frequency.device != x.device:  # the model has moved, in whatever way
             self._place(x.device)
-        angle = positions[..., None] * self.speed  # (T, pairs) or (batch, T, pairs)
+        angle = positions[..., None] * self.frequency  # (T, pairs) or (batch, T, pairs)
         if positions.dim() == 2:
             angle = angle[:, None]  # (batch, 1, T, pairs): all heads alike
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -216,19 +216,19 @@ def _checked(scaling: dict) -> dict:
 
 
 def _stretched(rotary_dim: int, base: float, scaling: dict) -> tuple[tuple[float, ...], float]:
-    """Return the speed of each pair, in radians a position, and the attention factor."""
+    """Return the frequency of each pair, in radians a position, and the attention factor."""
     kind, factor = scaling["rope_type"], scaling.get("factor", 1.0)
-    speeds = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+    frequencies = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
     if kind == "default":
-        return tuple(speeds), 1.0
+        return tuple(frequencies), 1.0
     if kind == "linear":  # every pair turns more slowly
-        return tuple(speed / factor for speed in speeds), 1.0
+        return tuple(frequency / factor for frequency in frequencies), 1.0
     # The other two slow down only those that have not gone round often in training: `kept` is 1
     # for a pair that stays as it was, 0 for one that is slowed down in full, between them a ramp.
     trained = scaling["original_max_position_embeddings"]
     if kind == "llama3":
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-        rounds = [trained * speed / (2 * math.pi) for speed in speeds]
+        rounds = [trained * frequency / (2 * math.pi) for frequency in frequencies]
         kept = [(r - low) / (high - low) for r in rounds]
         attention_factor = 1.0
     else:
@@ -242,12 +242,14 @@ def _stretched(rotary_dim: int, base: float, scaling: dict) -> tuple[tuple[float
         if scaling.get("truncate", True):
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, rotary_dim - 1)
-        kept = [1 - (i - low) / (high - low if high > low else 0.001) for i in range(len(speeds))]
+        kept = [
+            1 - (i - low) / (high - low if high > low else 0.001) for i in range(len(frequencies))
+        ]
         attention_factor = scaling.get("attention_factor") or _temperature(factor, scaling)
     kept = [min(max(share, 0.0), 1.0) for share in kept]
     slowed = [
-        speed * share + speed / factor * (1 - share)
-        for speed, share in zip(speeds, kept, strict=True)
+        frequency * share + frequency / factor * (1 - share)
+        for frequency, share in zip(frequencies, kept, strict=True)
     ]
     return tuple(slowed), attention_factor
 

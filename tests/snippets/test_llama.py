@@ -172,8 +172,8 @@ def test_it_holds_that(fact):
 # what is wrong · old · new · the fact that breaks
 WRONG = [
     ("the base is forgotten", "base ** (-2", "10000.0 ** (-2", 0),
-    ("linear scaling multiplies", "turn / scaling[\"factor\"] for", "turn * scaling[\"factor\"] for", 0),
-    ("slow pairs are kept", "kept * turn + (1 - kept)", "(1 - kept) * turn + kept", 0),
+    ("linear scaling multiplies", "frequency / scaling[\"factor\"] for", "frequency * scaling[\"factor\"] for", 0),
+    ("slow pairs are kept", "kept * frequency + (1 - kept)", "(1 - kept) * frequency + kept", 0),
     ("no ramp", "min(max((rounds - few) / (many - few), 0.0), 1.0)", "float(rounds > few)", 0),
     ("turned the wrong way", "first * cos - second * sin, second * cos + first * sin", "first * cos + second * sin, second * cos - first * sin", 0),
     ("the other pairing", "first, second = x.chunk(2, dim=-1)", "first, second = x[..., ::2], x[..., 1::2]", 0),
@@ -209,7 +209,7 @@ def test_a_wrong_version_is_caught(old, new, fact):
 @pytest.mark.parametrize("scaling", SCALINGS[1:])
 @pytest.mark.parametrize("head_dim", [2, 4, 64])
 def test_its_angles_are_those_of_the_books_rotary_positions(scaling, head_dim):
-    wanted = RotaryPositions(head_dim, base=500.0, scaling=scaling).speeds
+    wanted = RotaryPositions(head_dim, base=500.0, scaling=scaling).frequencies
     assert rope_frequencies(head_dim, 500.0, scaling) == pytest.approx(list(wanted), abs=1e-15)
     older = {"type" if key == "rope_type" else key: scaling[key] for key in scaling}
     assert rope_frequencies(head_dim, 500.0, older) == pytest.approx(list(wanted), abs=1e-15)

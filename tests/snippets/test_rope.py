@@ -40,13 +40,13 @@ def close(came, wanted, atol):
     return came.shape == wanted.shape and torch.allclose(came, wanted, rtol=0, atol=atol)
 
 
-def by_hand(x, positions, speeds, pairing, factor=1.0):
+def by_hand(x, positions, frequencies, pairing, factor=1.0):
     """Turn x, (T, channels), one number after the other."""
-    out, pairs = x.clone(), len(speeds)
+    out, pairs = x.clone(), len(frequencies)
     for t, place in enumerate(positions.tolist()):
-        for i, speed in enumerate(speeds):
+        for i, frequency in enumerate(frequencies):
             a, b = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + pairs)
-            cos, sin = factor * math.cos(place * speed), factor * math.sin(place * speed)
+            cos, sin = factor * math.cos(place * frequency), factor * math.sin(place * frequency)
             out[t, a] = x[t, a] * cos - x[t, b] * sin
             out[t, b] = x[t, b] * cos + x[t, a] * sin
     return out
@@ -59,9 +59,9 @@ def each_number_is_that_of_the_formula(rope):
             rotate = rope.RotaryPositions(
                 head_dim, rotary_dim=rotary_dim, base=500.0, pairing=pairing
             )
-            speeds = [500.0 ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+            frequencies = [500.0 ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
             x = draw(5, head_dim)
-            wanted = by_hand(x, places, speeds, pairing)
+            wanted = by_hand(x, places, frequencies, pairing)
             assert close(rotate(x, places), wanted, 1e-10)
             single = rotate(x.float(), places)
             assert single.dtype == torch.float32
@@ -117,26 +117,26 @@ def changed_weights_give_the_same_scores_in_the_other_pairing(rope):
 
 
 def stretched_speeds_are_those_of_the_recipes(rope):
-    plain = rope.RotaryPositions(64).speeds
-    assert rope.RotaryPositions(64, scaling=LINEAR).speeds == tuple(s / 4 for s in plain)
+    plain = rope.RotaryPositions(64).frequencies
+    assert rope.RotaryPositions(64, scaling=LINEAR).frequencies == tuple(s / 4 for s in plain)
     for scaling in (YARN, LLAMA3):
-        speeds = rope.RotaryPositions(64, scaling=scaling).speeds
-        shares = [s / p for s, p in zip(speeds, plain, strict=True)]
+        frequencies = rope.RotaryPositions(64, scaling=scaling).frequencies
+        shares = [s / p for s, p in zip(frequencies, plain, strict=True)]
         assert shares[0] == pytest.approx(1)
         assert shares[-1] == pytest.approx(1 / scaling["factor"])
         assert shares == sorted(shares, reverse=True)
         assert any(1.1 / scaling["factor"] < share < 0.9 for share in shares), "no ramp"
     # Pair 8 of 64 channels makes 32.6 rounds in 2,048 places, and pair 21 makes 0.77: by hand, the
     # ramp of 64 · ln(2048 / (32 · 2π)) / (2 · ln 10000) = 8.06 goes from 8 to 21 (20.1, rounded up).
-    speeds = rope.RotaryPositions(64, scaling=YARN).speeds
+    frequencies = rope.RotaryPositions(64, scaling=YARN).frequencies
     for pair, kept in ((8, 1), (9, 12 / 13), (20, 1 / 13), (21, 0)):
-        assert speeds[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 4)
-    # Llama 3 ramps over rounds: pair i makes 8192 · speed / 2π.
-    speeds = rope.RotaryPositions(64, scaling=LLAMA3).speeds
+        assert frequencies[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 4)
+    # Llama 3 ramps over rounds: pair i makes 8192 · frequency / 2π.
+    frequencies = rope.RotaryPositions(64, scaling=LLAMA3).frequencies
     for pair in range(32):
         rounds = 8192 * plain[pair] / (2 * math.pi)
         kept = min(max((rounds - 1) / 3, 0), 1)
-        assert speeds[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 8)
+        assert frequencies[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 8)
 
 
 def yarn_multiplies_scores_by_the_square_of_its_factor(rope):
@@ -198,12 +198,15 @@ def a_config_may_name_the_base_and_the_share_beside_the_scaling(rope):
     theirs = YARN | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}
     found = rope.RotaryPositions(64, scaling=theirs)
     wanted = rope.RotaryPositions(64, rotary_dim=32, base=500.0, scaling=YARN)
-    assert (found.speeds, found.base, found.rotary_dim) == (wanted.speeds, 500.0, 32)
+    assert (found.frequencies, found.base, found.rotary_dim) == (wanted.frequencies, 500.0, 32)
     assert (
-        rope.RotaryPositions(64, base=500.0, rotary_dim=32, scaling=theirs).speeds == wanted.speeds
+        rope.RotaryPositions(64, base=500.0, rotary_dim=32, scaling=theirs).frequencies
+        == wanted.frequencies
     )
     plain = {"rope_type": "default", "rope_theta": 10000.0}
-    assert rope.RotaryPositions(64, scaling=plain).speeds == rope.RotaryPositions(64).speeds
+    assert (
+        rope.RotaryPositions(64, scaling=plain).frequencies == rope.RotaryPositions(64).frequencies
+    )
 
 
 FACTS = [
@@ -218,15 +221,15 @@ def test_rope(fact):
     fact(snippets.rope)
 
 
-SLOWED = "speed * share + speed / factor * (1 - share)"
+SLOWED = "frequency * share + frequency / factor * (1 - share)"
 WRONG = {
     "turns the other way, keys included": (
         "first * cos - second * sin, second * cos + first * sin",
         "first * cos + second * sin, second * cos - first * sin",
     ),
     "the second half turns back": ("second * cos + first * sin", "second * cos - first * sin"),
-    "a speed for each channel": ("(-2 * i / rotary_dim) for", "(-i / rotary_dim) for"),
-    "speeds of the whole head": ("[base ** (-2 * i / rotary_dim)", "[base ** (-2 * i / 64)"),
+    "a frequency for each channel": ("(-2 * i / rotary_dim) for", "(-i / rotary_dim) for"),
+    "frequencies of the whole head": ("[base ** (-2 * i / rotary_dim)", "[base ** (-2 * i / 64)"),
     "pairings exchanged": (
         'if self.pairing == "half":\n            first',
         "if False:\n            first",
@@ -244,10 +247,10 @@ WRONG = {
     "angles in the model's dtype": (
         "        self._place(torch.get_default_device())\n",
         "        self._place(torch.get_default_device())\n"
-        "        speed = self.__dict__.pop('speed')\n"
-        "        self.register_buffer('speed', speed)\n",
+        "        frequency = self.__dict__.pop('frequency')\n"
+        "        self.register_buffer('frequency', frequency)\n",
     ),
-    "speeds stay where they were made": ("if self.speed.device != x.device:", "if False:"),
+    "frequencies stay where they were made": ("if self.frequency.device != x.device:", "if False:"),
     "the base of the config is not read": (
         'scaling.pop("rope_theta", None)',
         "None if scaling.pop('rope_theta', None) else None",
@@ -269,11 +272,11 @@ WRONG = {
         "order = torch.arange(rotary_dim, device",
         "rotary_dim = head_dim; order = torch.arange(rotary_dim, device",
     ),
-    "linear multiplies": ("tuple(speed / factor for", "tuple(speed * factor for"),
-    "the ramp upside down": (SLOWED, "speed * (1 - share) + speed / factor * share"),
+    "linear multiplies": ("tuple(frequency / factor for", "tuple(frequency * factor for"),
+    "the ramp upside down": (SLOWED, "frequency * (1 - share) + frequency / factor * share"),
     "the ramp not clamped": ("min(max(share, 0.0), 1.0)", "share"),
     "the ramp ends not rounded": ('scaling.get("truncate", True)', "False"),
-    "the ramp in rounds": ("kept = [1 - (i - low)", "kept = [1 - (i * i - low)"),
+    "the ramp in rounds": ("            1 - (i - low)", "            1 - (i * i - low)"),
     "fast and slow exchanged": ('get("beta_fast") or 32', 'get("beta_fast") or 16'),
     "the attention factor is forgotten": ("angle.cos() * self.attention_factor", "angle.cos()"),
     "the attention factor is squared": (
@@ -337,7 +340,7 @@ def test_copies_and_pickles_turn_alike():
 
 @pytest.mark.lab
 def test_a_model_made_without_memory_turns_once_it_has_some():
-    """The speeds are no buffer that to_empty() would leave with anything in it."""
+    """The frequencies are no buffer that to_empty() would leave with anything in it."""
     with torch.device("meta"):
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), RotaryPositions(8))
     rotate = model.to_empty(device="cpu")[1]
