@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 
-from filelock import FileLock
-
 from literate import compare
 from literate.page import Block, Fence, Page, PageError, read
 from literate.run import Result, Run
@@ -51,31 +49,24 @@ def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None 
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
         raise Refused(f"{page.name}: is read-only")
     # The suffix of a page, since it is read as one; the dot keeps it from being one of the book.
-    new, lock = path.with_name(f".{path.stem}.tmp.md"), path.with_name(f".{path.name}.lock.tmp")
-    with FileLock(lock):  # keeps other updates away; it ends with its process, however that ends
-        try:
-            old = path.read_bytes()
-            if not _unchanged(page):
-                raise changed
-            with new.open("wb") as file:
-                file.write(_apply(old.decode("utf-8"), edits).encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-            new.chmod(path.stat().st_mode)
-            try:
-                written = replace(read(new), path=path)
-                if check:
-                    check(written)
-            except PageError as error:
-                what = f"what would be written is no page, in its line {error.line}"
-                raise Refused(f"{page.name}: {what}: {error.message}") from None
-            if path.read_bytes() != old:  # an editor takes no lock
-                raise changed
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
-            with suppress(PermissionError):  # Windows deletes it itself
-                lock.unlink(missing_ok=True)
+    new = path.with_name(f".{path.stem}.{os.getpid()}.tmp.md")
+    old = path.read_bytes()
+    if not _unchanged(page):
+        raise changed
+    try:
+        new.write_bytes(_apply(old.decode("utf-8"), edits).encode("utf-8"))
+        new.chmod(path.stat().st_mode)
+        written = replace(read(new), path=path)
+        if check:
+            check(written)
+        if path.read_bytes() != old:
+            raise changed
+        new.replace(path)
+    except PageError as error:
+        what = f"what would be written is no page, in its line {error.line}"
+        raise Refused(f"{page.name}: {what}: {error.message}") from None
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def fence_lines(like: Fence, info: str, text: str) -> list[str]:
