@@ -51,21 +51,35 @@ def test_a_warning_is_logged_again_where_its_name_is_taken(caplog):
     ]
 
 
-def test_it_is_said_when_a_name_that_was_asked_for_is_done_and_when_all_are(tmp_path):
+def test_it_is_said_when_a_name_that_was_asked_for_is_done(tmp_path):
     def draw(name):
-        while name != "asked" and not (tmp_path / "go").exists():
+        while not (tmp_path / name).exists():
             os.sched_yield()
-        return name
 
     said = threading.Semaphore(0)
-    drawn = Ahead(draw, ["first", *NAMES, "asked"], said.release)
+    drawn = Ahead(draw, ["asked", "other"], said.release)
     drawn.ask("asked")
     assert not said.acquire(blocking=False)
-    (tmp_path / "go").touch()
-    assert drawn.take("asked") == "asked"
+    (tmp_path / "asked").touch()
     assert said.acquire(timeout=60)
-    assert drawn.take(NAMES[-1]) == NAMES[-1]
+    assert not drawn.is_done("other")
+    (tmp_path / "other").touch()
+    drawn.take("other")
+
+
+def test_it_is_said_when_all_are_done_and_not_before(tmp_path):
+    def draw(name):
+        while name == "last" and not (tmp_path / name).exists():
+            os.sched_yield()
+
+    said = threading.Semaphore(0)
+    drawn = Ahead(draw, [*NAMES, "last"], said.release)
+    for name in NAMES:
+        drawn.take(name)
+    assert not said.acquire(blocking=False)
+    (tmp_path / "last").touch()
     assert said.acquire(timeout=60)
+    assert drawn.is_done("last")
 
 
 def test_what_is_asked_for_is_drawn_before_the_rest(tmp_path):
