@@ -196,11 +196,6 @@ WEAK: dict[str, dict[int, list[str]]] = {
         3: ["as tensor"],
     },
     "docs/correctness/order.md": {3: ["wrong by hand, 2"]},
-    "docs/examples/averages.md": {1: ["as 0-d tensor", "as 0-d float64 tensor"], 2: ["in float64"]},
-    "docs/examples/causal-heads.md": {1: ["as tuple", "as tensor"]},
-    "docs/examples/context-vectors.md": {1: ["as 0-d tensor", "as 0-d float64 tensor"]},
-    "docs/examples/rectangular-heads.md": {1: ["as tuple"]},
-    "docs/examples/two-banks.md": {1: ["as 0-d tensor"], 2: ["in float64"]},
     "docs/model/gpt.md": {1: ["text"], 3: ["text"], 4: ["ignores argument 1"]},
     "docs/production/linear.md": {4: ["in float64", "constant"]},
     "docs/production/masks.md": {
