@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 LOG = logging.getLogger("mkdocs")
@@ -47,8 +47,9 @@ class Ahead:
         self._asked: set[str] = set()
         self._lock = threading.Lock()
         self._pool = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("fork"))
-        for _ in range(WORKERS):
-            self._next()
+        self._running: dict[Future, str] = {}
+        self._fill()  # here, where nothing else runs: this is when the processes are forked
+        threading.Thread(target=self._go_on, daemon=True).start()
 
     def is_done(self, name: str) -> bool:
         """Say whether `take` would return at once."""
@@ -71,28 +72,30 @@ class Ahead:
             raise error
         return result
 
-    def _next(self) -> None:
-        """Give the pool another name to draw, if there is one."""
-        with self._lock:
-            if not self._waiting:
-                return
-            name = self._waiting.pop(0)
-        try:
-            drawn = self._pool.submit(_drawn, name)
-        except RuntimeError as error:  # a process has died, or all are ended
-            self._keep(name, ([], None, error))
-        else:
-            drawn.add_done_callback(lambda done: self._keep(name, _outcome(done)))
+    def _fill(self) -> None:
+        """Give each process something to draw, as long as there is anything."""
+        while len(self._running) < WORKERS:
+            with self._lock:
+                if not self._waiting:
+                    return
+                name = self._waiting.pop(0)
+            try:
+                self._running[self._pool.submit(_drawn, name)] = name
+            except RuntimeError as error:  # a process has died, or all are ended
+                self._results[name].set_result(([], None, error))
 
-    def _keep(self, name: str, outcome: Outcome) -> None:
-        """Keep what came of `name`, and go on."""
-        self._results[name].set_result(outcome)
-        self._next()
-        complete = all(result.done() for result in self._results.values())
-        if complete:
-            self._pool.shutdown(wait=False)
-        if complete or name in self._asked:
-            self._ready()
+    def _go_on(self) -> None:
+        """Keep what is done, until all is."""
+        while self._running:
+            done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+            names = {self._running.pop(future): future for future in done}
+            self._fill()
+            for name, future in names.items():
+                error = future.exception()
+                self._results[name].set_result(([], None, error) if error else future.result())
+            if self._asked & names.keys() or not self._running:
+                self._ready()
+        self._pool.shutdown(wait=False)
 
 
 class _Kept(logging.Handler):
@@ -105,11 +108,6 @@ class _Kept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         record.msg, record.args, record.exc_info = record.getMessage(), None, None
         self.records.append(record)
-
-
-def _outcome(done: Future) -> Outcome:
-    error = done.exception()
-    return ([], None, error) if error else done.result()
 
 
 def _drawn(name: str) -> Outcome:
