@@ -60,7 +60,8 @@ def _modules(node: ast.AST) -> list[str]:
 
 def _names(statement: ast.stmt) -> tuple[set[str], set[str], set[str]]:
     """Return which names of the page a statement makes, which it changes, and which it uses."""
-    module = symtable.symtable(ast.unparse(statement), "page", "exec")
+    text = ast.unparse(_Generators().visit(ast.parse(ast.unparse(statement))))
+    module = symtable.symtable(text, "page", "exec")
     symbols = module.get_symbols()
     made = {name.get_name() for name in symbols if name.is_assigned() or name.is_imported()}
     used, scopes = set[str](), [module]
@@ -76,6 +77,17 @@ def _names(statement: ast.stmt) -> tuple[set[str], set[str], set[str]]:
         done = isinstance(node, ast.Expr) and not ast.unparse(node).startswith("print(")
         changed |= _loaded(node) if part or done else set()
     return made, changed & used - set(dir(builtins)), used
+
+
+class _Generators(ast.NodeTransformer):
+    """Makes a generator of each comprehension: from Python 3.12 on, the names of others count as the page's."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.DictComp):
+            node = ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+        elif isinstance(node, ast.ListComp | ast.SetComp):
+            node = ast.GeneratorExp(node.elt, node.generators)
+        return self.generic_visit(node)
 
 
 def _loaded(tree: ast.AST) -> set[str]:

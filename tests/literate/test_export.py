@@ -746,6 +746,7 @@ def test_the_heading_names_the_files_that_the_code_loads_and_where_to_put_them(b
         ("answer_1 = third", "`b-89abcdef.pt`", ["a-01234567"]),
         ("answer_1 = (lambda: first + third)()", "`a-01234567.pt` and `b-89abcdef.pt`", []),
         ("answer_1 = [first for first in range(3)]", "", ["a-0", "b-8", "third = "]),
+        ("answer_1 = {first: 1 for first in {3 for third in '3'}}", "", ["a-0", "b-8", "third = "]),
         ("import torch\nanswer_1 = torch.ones(3)", "", ["a-0", "b-8", "third = "]),
     ],
 )
