@@ -11,9 +11,10 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from literate import compare, prose
@@ -154,19 +155,30 @@ def _run(page: Page) -> tuple[dict[int, str], int]:
     """Run `page` as `check` says; return its failures, and how many outputs were compared."""
     failures: dict[int, str] = {}
     excused: set[int] = set()
-    for solutions in (True, False)[: 1 + solutions_come_early(page)]:
-        with contextlib.closing(Run(page, solutions)) as run:
-            for block in run.blocks:
-                failure, why = compare.run_and_check(run, block)
-                at = (block.output or block.fence).line
-                if why:
-                    excused.add(at)
-                elif failure:
-                    failures.setdefault(at, failure.report)
+    solutions = (True, False)[: 1 + solutions_come_early(page)]
+    with ThreadPoolExecutor() as both:  # each waits for a process of its own
+        for differing, varying in both.map(partial(_run_once, page), solutions):
+            failures |= {at: report for at, report in differing.items() if at not in failures}
+            excused |= varying
     for report in prose.unsupported_numbers(page):
         line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
         failures[line] = "\n".join(filter(None, [failures.get(line), report]))
     return failures, sum(step.is_output for step in page.steps) - len(excused)
+
+
+def _run_once(page: Page, solutions: bool) -> tuple[dict[int, str], set[int]]:
+    """Run `page` once; return its failures, and the lines of outputs that may differ here and do."""
+    failures: dict[int, str] = {}
+    excused: set[int] = set()
+    with contextlib.closing(Run(page, solutions)) as run:
+        for block in run.blocks:
+            failure, why = compare.run_and_check(run, block)
+            at = (block.output or block.fence).line
+            if why:
+                excused.add(at)
+            elif failure:
+                failures[at] = failure.report
+    return failures, excused
 
 
 def write(page: Page, outputs: int, checked: str = "") -> None:
