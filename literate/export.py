@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from literate import needs
 from literate.compare import pinned_torch
 from literate.fence import RUNS, Fence, blank_out
-from literate.page import Block, Page, without_front_matter
+from literate.page import Block, Page, PageError, without_front_matter
 
 CONTAINER = re.compile(
     r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
@@ -261,8 +261,14 @@ def stored(blocks: list[Block]) -> list[str]:
 def practised(page: Page) -> Page:
     """Return `page` as it is practised: blocks under their headings, then the exercises, unsolved.
 
-    Each line stays where it is, or is empty.
+    Each line stays where it is, or is empty. Raises PageError where a block is not Python.
     """
+    for block in page.blocks:
+        try:
+            ast.parse(block.code)
+        except SyntaxError as error:
+            place = page.origin(block.start + (error.lineno or 1) - 1)
+            raise PageError(*place, f"this is not Python: {error.msg}") from None
     code = {n: fence for fence in page.fences for n in range(fence.line, fence.end + 1)}
     asked_at = page.lines.index(EXERCISES)
     before = [block for block in page.blocks if block.line <= asked_at]

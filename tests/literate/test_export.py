@@ -652,6 +652,17 @@ def test_a_notebook_to_practise_in_has_the_code_then_the_exercises_and_no_soluti
     assert [cell.outputs for cell in cells if cell.cell_type == "code"] == [[]] * 7
 
 
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [("x = 1\nx = = 2", "docs/page.md:7"), ('--8<-- "part.py:body"', "snippets/part.py:3")],
+)
+def test_what_is_not_python_is_named_where_it_stands(book, code, place):
+    book.snippet("part.py", "x = 1\n# --8<-- [start:body]\nx = = 2\n# --8<-- [end:body]\n")
+    text = f"# A page\n\nWords.\n\n```python\n{code}\n```\n\n## Exercises\n\n**1. Change · easy.** Add.\n"
+    with pytest.raises(PageError, match=rf"^{place}: this is not Python: invalid syntax$"):
+        export.practice(book.read(text))
+
+
 def test_a_page_without_exercises_has_no_notebook_to_practise_in(page):
     assert export.practice(page) == ""
     assert set(export.runnable(page)) == {".ipynb", ".py"}
