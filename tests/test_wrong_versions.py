@@ -14,7 +14,13 @@ from torch.autograd.gradcheck import GradcheckError
 
 from tests.snippets import facts
 from tests.snippets.problems import BUILDERS as WITH_WEIGHTS
-from tests.snippets.problems import BUILDERS_WITHOUT_WEIGHTS, Case, Implementation, edited
+from tests.snippets.problems import (
+    BUILDERS_WITHOUT_WEIGHTS,
+    Case,
+    Implementation,
+    edited,
+    in_any_format,
+)
 
 BUILDERS = WITH_WEIGHTS | BUILDERS_WITHOUT_WEIGHTS
 
@@ -670,6 +676,11 @@ def test_every_fact_is_among_those_that_can_fail():
     }
     helpers |= {"shard", "modules", "Adapter"}
     assert public - helpers == BROKEN_BY.keys()
+
+
+@pytest.mark.parametrize("text", ["f(a, b)", "f(\n    a,\n    b,\n)", "f(\n    a, b\n)"])
+def test_an_edit_applies_however_its_code_is_broken_into_lines(text):
+    assert in_any_format("f(a, b)").fullmatch(text)
 
 
 def test_an_edit_that_no_longer_applies_is_an_error():

@@ -6,6 +6,7 @@ An Implementation holds the snippets, as they are or with an edit made to their 
 """
 
 import math
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -50,7 +51,8 @@ def edited(name: str, *edits: tuple[str, str]) -> types.ModuleType:
     """Return the snippet `name`, executed from its source with these edits made to it.
 
     Args:
-        edits: (old, new) pairs to replace, one after the other.
+        edits: (old, new) pairs to replace, one after the other. How the code is broken into lines
+            does not matter, so that a snippet can be formatted anew.
 
     Raises:
         LookupError: where an old does not occur exactly once, so an edit cannot silently stop
@@ -58,10 +60,20 @@ def edited(name: str, *edits: tuple[str, str]) -> types.ModuleType:
     """
     source = (SNIPPETS / f"{name}.py").read_text(encoding="utf-8")
     for old, new in edits:
-        if (count := source.count(old)) != 1:
-            raise LookupError(f"{name}.py: {old!r} occurs {count} times, not once")
-        source = source.replace(old, new)
+        found = [*in_any_format(old).finditer(source)]
+        if len(found) != 1:
+            raise LookupError(f"{name}.py: {old!r} occurs {len(found)} times, not once")
+        source = source[: found[0].start()] + new + source[found[0].end() :]
     return execute(name, source)
+
+
+@cache
+def in_any_format(code: str) -> re.Pattern[str]:
+    """Return what finds `code` however it is broken into lines, with a last comma or without."""
+    bare = re.sub(r",(?=[)\]}])", "", re.sub(r"\s+", "", code))
+    marks = [",?\\s*" * (mark in ")]}") + re.escape(mark) for mark in bare]
+    before, after = (re.match(r"\s*", text)[0] for text in (code, code[::-1]))
+    return re.compile(re.escape(before) + r"\s*".join(marks) + re.escape(after[::-1]))
 
 
 @cache

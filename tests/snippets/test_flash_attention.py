@@ -380,8 +380,8 @@ WRONG = {
         "causal, fewer queries",
     ),
     "tiles are skipped as if both began together": (
-        "end = rows.stop + T_k - T_q if is_causal else T_k",
-        "end = min(rows.stop, T_k) if is_causal else T_k",
+        "rows.stop + T_k - T_q if is_causal else T_k",
+        "min(rows.stop, T_k) if is_causal else T_k",
         "causal, fewer queries",
     ),
     "one tile too few": (
@@ -390,8 +390,8 @@ WRONG = {
         "causal",
     ),
     "nothing is skipped": (
-        "end = rows.stop + T_k - T_q if is_causal else T_k",
-        "end = T_k",
+        "rows.stop + T_k - T_q if is_causal else T_k",
+        "T_k",
         "skipping",
     ),
     "the diagonal is hidden": ("j > i + offset", "j >= i + offset", "causal"),
@@ -428,8 +428,8 @@ WRONG = {
     ),
     "the scale comes twice": ("d_scaled.mT @ q", "d_scaled.mT @ q * ctx.scale", "plain"),
     "keys hear from the last block of queries alone": (
-        "d_key[columns.start] = d_key[columns.start] + d_scaled",
-        "d_key[columns.start] = d_scaled",
+        "d_key[columns.start] + d_scaled",
+        "d_scaled",
         "plain",
     ),
     "the gradient of the logsumexp is lost": (

@@ -221,8 +221,8 @@ WRONG = {
     "places begin anew": ("torch.arange(past, past + T", "torch.arange(0, T"),
     "positions are not looked at": ("if positions is None:", "if True:"),
     "keys are cached before they are turned": (
-        "query, key = self.rotate(query, positions), self.rotate(key, positions)",
-        "query = self.rotate(query, positions)",
+        "self.rotate(query, positions), self.rotate(key, positions)",
+        "self.rotate(query, positions), key",
     ),
     "the mask is not looked at": (
         "_causal_attention(query, key, value, attn_mask)",
@@ -238,8 +238,8 @@ WRONG = {
         "query = query / (query.square().mean((1, 3), True) + 1e-6).sqrt() * self.query_norm.weight",
     ),
     "queries are normed whether asked or not": (
-        "if self.qk_norm:",
-        "query = query / (query.square().mean(-1, True) + 1e-6).sqrt()\n        if self.qk_norm:",
+        "self.qk_norm:",
+        "self.qk_norm or (query := F.rms_norm(query, query.shape[-1:])) is None:",
     ),
     "values are the keys": (
         "project in (self.W_query, self.W_key, self.W_value)",

@@ -179,7 +179,7 @@ WRONG = [
     ("the other pairing", "first, second = x.chunk(2, dim=-1)", "first, second = x[..., ::2], x[..., 1::2]", 0),
     ("keys are not turned", "rotate(query, rotation), rotate(key, rotation)", "rotate(query, rotation), key", 0),
     ("values are turned", "key, value = cache.update(key, value)", "key, value = cache.update(key, rotate(value, rotation))", 1),
-    ("angles in half precision", 'wide = torch.float32 if positions.device.type == "mps" else torch.float64', "wide = torch.bfloat16", 0),
+    ("angles in half precision", 'torch.float32 if positions.device.type == "mps" else torch.float64', "torch.bfloat16", 0),
     ("the future is seen", "is_causal=attn_mask is None and not past", "is_causal=False", 2),
     ("the triangle's corner at the first key", ".tril(past)", ".tril()", 1),
     ("no mask for several after a cache", "if attn_mask is None and past and T > 1", "if False", 1),

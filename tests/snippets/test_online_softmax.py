@@ -301,8 +301,8 @@ WRONG = {
         "random trees, masked",
     ),
     "the maximum of all rows": (
-        ".amax(dim=-1).detach()  # (..., T_q)",
-        ".amax(dim=-1).amax(dim=-1, keepdim=True).expand(scores.shape[:-1]).detach()",
+        "torch.cat([scores, lowest], dim=-1).amax(dim=-1)",
+        "scores.amax((-2, -1))[..., None].expand(scores.shape[:-1])",
         "spread",
     ),
     "the logsumexp without the maximum": (

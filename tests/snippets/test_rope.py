@@ -250,7 +250,7 @@ WRONG = {
         "        frequency = self.__dict__.pop('frequency')\n"
         "        self.register_buffer('frequency', frequency)\n",
     ),
-    "frequencies stay where they were made": ("if self.frequency.device != x.device:", "if False:"),
+    "frequencies stay where they were made": ("self.frequency.device != x.device", "False"),
     "the base of the config is not read": (
         'scaling.pop("rope_theta", None)',
         "None if scaling.pop('rope_theta', None) else None",

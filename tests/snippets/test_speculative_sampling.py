@@ -277,8 +277,8 @@ WRONG = {
         "(drafted == target_shares[:-1].argmax(-1)) & (_uniform(p, generator) >= 0)",
     ),
     "the rest is drawn from the target's shares": (
-        "left = missing if missing.sum() > 0 else left",
-        "left = left",
+        "missing if missing.sum() > 0 else left",
+        "left",
     ),
     "the rest is drawn from the difference, not its positive part": (
         ".clamp(min=0.0)",
