@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from book import drawing
+from book import drawing, rules
 from book.figures import attention, matrices, output
 from book.html import Written
 from literate.project import Drawings, Kind, Project, Shown
@@ -32,5 +32,6 @@ PROJECT = Project(
     },
     drawings=Drawings(drawing.inlined, drawing.named),
     html=Written,
+    check=rules.check,
     code=Path(__file__).parent,
 )

@@ -28,7 +28,7 @@ from mkdocs.structure.pages import Page as SitePage
 from mkdocs.structure.toc import TableOfContents
 
 from book.ahead import Ahead
-from literate import record, run, update
+from literate import compare, record, run, update
 from literate.page import RUNS, Page, PageError, read
 
 LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
@@ -72,7 +72,8 @@ class Check(threading.Thread):
             return
         outputs = [step.output.line for step in self.page.steps if step.output and step.is_output]
         hold = f"{len(set(outputs) - set(self.failures))} of {len(outputs)} outputs hold"
-        say("\n".join([*self.failures.values(), f"{self.page.name}: {hold}"]))
+        own = [one for one in self.failures.values() if compare.NOT_RUN not in one]
+        say("\n".join([*own, f"{self.page.name}: {hold}"]))
         # Once: an output that is another each time would be rewritten for ever.
         if self.failures and self.served.updates and self.digest not in self.served.wrote:
             say(f"{self.page.name}: outputs updated: {update.update(self.page)}")

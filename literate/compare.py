@@ -40,6 +40,7 @@ MOVERS = 20  # one number in so many may use its allowance
 SHOWN = 8  # lines shown
 MOST = 200  # differences told
 WIDEST = 160  # characters of a line
+NOT_RUN = "not run to the end"  # what is said of a block that follows one that failed
 
 
 class Part(NamedTuple):
@@ -67,10 +68,14 @@ class Difference:
 
 @dataclass
 class Failure:
-    """Why a block does not hold: the page's line to look at, and the whole report."""
+    """Why a block does not hold: the page's line to look at, and the whole report.
+
+    `follows` is the line of the block that failed before this one could run, or 0.
+    """
 
     line: int
     report: str
+    follows: int = 0
 
 
 def differences(expected: str, printed: str) -> list[Difference]:
@@ -137,8 +142,8 @@ def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
     """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
     result, page = run.upto(block), run.page
     if run.failed and run.failed.line < block.line:
-        what = f"not run to the end: the block on line {run.failed.line} failed first"
-        return Failure(block.line, f"{page.name}:{block.line}: {what}"), ""
+        what = f"{NOT_RUN}: the block on line {run.failed.line} failed first"
+        return Failure(block.line, f"{page.name}:{block.line}: {what}", run.failed.line), ""
     failure = check(page, block, result)
     why = block.output.options.get("varies", "") if block.output and failure else ""
     # What is installed and pinned is read for an output that varies, and for no other.

@@ -152,13 +152,17 @@ class Page:
         return self.project.kinds.get(fence.language, NO_KIND)
 
     def check_drawn(self) -> None:
-        """Raise PageError at the first fence that cannot be drawn."""
+        """Raise PageError at the first fence that cannot be drawn, or where a rule of the project is broken."""
         for fence in self.fences:
             try:
                 self.kind(fence).check(fence.text, fence.options)
             except ValueError as error:
                 inside = re.search(r"line (\d+) of the fence", str(error))
                 raise self.error(fence.line + int(inside[1] if inside else 0), str(error)) from None
+        try:
+            self.project.check(self)
+        except Misread as error:
+            raise self.error(error.line, str(error)) from None
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""

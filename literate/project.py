@@ -27,7 +27,7 @@ class Shown(NamedTuple):
     fill: Callable[[str, list], str]
 
 
-def _nothing(text: str, options: dict[str, str]) -> None:
+def _nothing(*_: object) -> None:
     """Find nothing wrong."""
 
 
@@ -68,13 +68,15 @@ class Project:
     """What a project adds: kinds of fences by their label, drawings, and a check of its HTML.
 
     `html` makes, of a page's text and the Markdown that reads it, what notes which HTML its author wrote,
-    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `code` is the
+    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given a Page
+    that has been read, and raises Misread where it breaks a rule of the project's own. `code` is the
     folder of what does all this: where it changes, nothing counts as checked any more.
     """
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     drawings: Drawings = Drawings()
     html: Callable | None = None
+    check: Callable = _nothing
     code: Path | None = None
 
     def __post_init__(self) -> None:

@@ -81,6 +81,7 @@ class PageFile(pytest.File):
         self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
         self.run: runner.Run | None = None
         self.compared: dict[str, int] = {}  # item that held → outputs that it compared
+        self.reported: set[int] = set()  # lines of the blocks whose failures were reported
         items: list[Held] = [
             BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps
         ]
@@ -149,7 +150,7 @@ class BlockItem(Held):
 
     def check(self) -> tuple[int, str]:
         assert self.parent.run, "setup began it"
-        differs = _hold(self.parent.run, self.block)
+        differs = _hold(self.parent.run, self.block, self.parent.reported)
         return int(self.block.is_output and not differs), differs
 
 
@@ -157,9 +158,11 @@ class WithoutSolutions(Held):
     """The page prints the same for a reader who opens no solution."""
 
     def check(self) -> tuple[int, str]:
+        if self.parent.reported:
+            pytest.skip("the page does not hold with its solutions either")
         with closing(runner.Run(self.parent.page, False, self.parent.here)) as run:
             for block in run.blocks:
-                _hold(run, block)
+                _hold(run, block, set())
         return 0, ""
 
 
@@ -172,13 +175,17 @@ class Prose(Held):
         return 0, ""
 
 
-def _hold(run: runner.Run, block: Block) -> str:
+def _hold(run: runner.Run, block: Block, reported: set[int]) -> str:
     """Run `block` and raise Failed unless it does what the page says.
 
-    Returns why its output, which differs, may do so on this platform; "" where it agrees.
+    Returns why its output, which differs, may do so on this platform; "" where it agrees. A block that
+    could not run, since one of the lines `reported` failed, is skipped; one that fails is added to them.
     """
     failure, why = compare.run_and_check(run, block)
+    if failure and failure.follows in reported:
+        pytest.skip(failure.report)
     if failure and not why:
+        reported.add(block.line)
         raise Failed(failure.report).with_traceback(run.inside(failure.line))
     differs = f"varies ({why}); it differs on this platform"
     return f"{run.page.name}:{failure.line}: {differs}" if failure else ""

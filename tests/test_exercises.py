@@ -48,26 +48,11 @@ SETTING = [page for page in PAGES if exercises(page)]
 
 
 @each(SETTING)
-def test_each_exercise_says_its_kind_and_level_and_has_all_its_parts(page):
+def test_each_exercise_says_its_kind_and_level(page):
     text = exercises(page)
-    found = list(EXERCISE.finditer(text))
-    assert [int(match[1]) for match in found] == list(range(1, len(found) + 1)) != []
+    found = [int(match[1]) for match in EXERCISE.finditer(text)]
+    assert found == list(range(1, len(found) + 1)) != []
     assert len(re.findall(r"^\*\*\d+\.", text, re.M)) == len(found)
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    for match, end in zip(found, ends, strict=True):
-        exercise, number = text[match.start() : end], match[1]
-        parts = (
-            'python title="Your answer"',
-            '??? tip "Hint"',
-            'python title="Check"',
-            f"def check_{number}(",
-            '??? success "Solution"',
-            f"\n    check_{number}(answer_{number})\n",
-            f"\n    Exercise {number}: right\n",
-        )
-        places = [exercise.find(part) for part in parts]
-        assert -1 not in places, f"exercise {number} lacks {parts[places.index(-1)]!r}"
-        assert places == sorted(places), f"exercise {number}: its parts stand in another order"
 
 
 # Each runs its page anew: `make test` tries a few, `make test-labs` the rest.

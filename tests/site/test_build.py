@@ -354,7 +354,7 @@ def test_a_page_says_how_many_minutes_it_takes_and_at_least_one(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("index", "# Home\n\n[On](gone.md)\n", ["index.md", "gone.md"]),
+        ("index", "# Home\n\n[On](gone.md)\n", ["index.md:3: the link `gone.md` leads to no file"]),
         ("index", "# Home\n\n[On](next.md#gone)\n", ["index.md", "next.md#gone"]),
         ("index", f"# Home\n\n{FEW}\n\n[5](#few-0-2)\n", ["index.md", "#few-0-2"]),
         ("stray", "# Stray\n", ['not included in the "nav"', "stray.md"]),

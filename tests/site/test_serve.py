@@ -188,8 +188,17 @@ def test_a_page_that_is_known_to_hold_is_not_run_again(server, tmp_path):
         (GOOD.replace("output", "output heatmap"), 7),
         (GOOD.replace("output", 'output raises="ValueError"').replace("1 + 1)", "1 +"), 3),
         (GOOD.replace("print(1 + 1)", '--8<-- "gone.py"'), 4),
+        ("# A page\n\n[On](gone.md)\n", 3),
     ],
-    ids=["syntax error", "bad math", "open fence", "bad figure", "no program", "bad include"],
+    ids=[
+        "syntax error",
+        "bad math",
+        "open fence",
+        "bad figure",
+        "no program",
+        "bad include",
+        "dead link",
+    ],
 )
 def test_an_error_is_shown_at_its_line_and_recovered_from(server, text, line):
     shown = server.save(text)
@@ -209,12 +218,6 @@ def test_an_error_is_shown_at_its_line_and_recovered_from(server, text, line):
 def test_an_error_is_pointed_at(server, text, line):
     shown = server.save(text).select_one(".differs").get_text()
     assert f"▸{line:5} | {text.splitlines()[line - 1]}\n" in shown
-
-
-def test_a_dead_link_does_not_end_the_server(server):
-    server.save(GOOD + "\n[On](gone.md)\n")
-    assert any("gone.md" in line for line in server.log)
-    assert mark(server.save(GOOD)).startswith("Every output")
 
 
 def test_a_drawing_that_is_saved_is_drawn_anew_in_its_page(server):
