@@ -30,13 +30,22 @@ class CausalSelfAttention(nn.Module):
         dropout: share of the attention weights set to 0 while training, in [0, 1); the rest grow
             by 1/(1 - dropout). Not applied after .eval().
         bias: whether the three projections add a bias.
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
 
     def __init__(
-        self, embed_dim: int, head_dim: int, dropout: float = 0.0, *, bias: bool = False
+        self,
+        embed_dim: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        *,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         for name, size in (("embed_dim", embed_dim), ("head_dim", head_dim)):
             if not isinstance(size, int) or size < 1:
@@ -47,9 +56,10 @@ class CausalSelfAttention(nn.Module):
         self.embed_dim = embed_dim
         self.head_dim = head_dim
         self.dropout = dropout
-        self.W_query = nn.Linear(embed_dim, head_dim, bias=bias)
-        self.W_key = nn.Linear(embed_dim, head_dim, bias=bias)
-        self.W_value = nn.Linear(embed_dim, head_dim, bias=bias)
+        made = {"bias": bias, "device": device, "dtype": dtype}
+        self.W_query = nn.Linear(embed_dim, head_dim, **made)
+        self.W_key = nn.Linear(embed_dim, head_dim, **made)
+        self.W_value = nn.Linear(embed_dim, head_dim, **made)
 
     def extra_repr(self) -> str:
         """What print(module) says of its sizes."""

@@ -31,6 +31,8 @@ class CrossAttention(nn.Module):
         value_dim: width of values and context vectors; None means head_dim. The fused kernels
             want the two equal, so zeros are added to the narrower.
         bias: whether the three projections add a bias.
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -44,6 +46,8 @@ class CrossAttention(nn.Module):
         value_dim: int | None = None,
         *,
         bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         value_dim = head_dim if value_dim is None else value_dim
         for name, size in (
@@ -59,9 +63,10 @@ class CrossAttention(nn.Module):
         self.kv_dim = kv_dim
         self.head_dim = head_dim
         self.value_dim = value_dim
-        self.W_query = nn.Linear(embed_dim, head_dim, bias=bias)
-        self.W_key = nn.Linear(kv_dim, head_dim, bias=bias)
-        self.W_value = nn.Linear(kv_dim, value_dim, bias=bias)
+        made = {"bias": bias, "device": device, "dtype": dtype}
+        self.W_query = nn.Linear(embed_dim, head_dim, **made)
+        self.W_key = nn.Linear(kv_dim, head_dim, **made)
+        self.W_value = nn.Linear(kv_dim, value_dim, **made)
 
     def extra_repr(self) -> str:
         """What print(module) says of its sizes."""

@@ -9,12 +9,23 @@ Parameters" (norms before the scores).
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROWS = 512  # queries that are taken at a time after a filled cache
+
+
+class Cache(Protocol):
+    """What keeps the keys and values of earlier tokens, as a KVCache does."""
+
+    length: int  # tokens held
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Take those of new tokens, and return those of all tokens so far."""
+        ...
 
 
 class GroupedQueryAttention(nn.Module):
@@ -37,6 +48,8 @@ class GroupedQueryAttention(nn.Module):
             before they meet or enter a cache; returns the same shape. None leaves them.
         qk_norm: whether each query and key is divided by its root mean square and multiplied by
             head_dim learned weights, before rotate.
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -52,6 +65,8 @@ class GroupedQueryAttention(nn.Module):
         bias: bool = False,
         rotate: Callable[[Tensor, Tensor], Tensor] | None = None,
         qk_norm: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         for name, size in (
@@ -77,13 +92,14 @@ class GroupedQueryAttention(nn.Module):
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
-        self.W_query = nn.Linear(embed_dim, num_heads * self.head_dim, bias=bias)
-        self.W_key = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias)
-        self.W_value = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias)
-        self.out_proj = nn.Linear(num_heads * self.head_dim, embed_dim, bias=bias)
+        where = {"device": device, "dtype": dtype}
+        self.W_query = nn.Linear(embed_dim, num_heads * self.head_dim, bias=bias, **where)
+        self.W_key = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias, **where)
+        self.W_value = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias, **where)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, embed_dim, bias=bias, **where)
         # One norm of head_dim weights serves all heads, and is another for queries than for keys.
-        self.query_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
-        self.key_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
+        self.query_norm = nn.RMSNorm(self.head_dim, eps=1e-6, **where) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(self.head_dim, eps=1e-6, **where) if qk_norm else nn.Identity()
         self.qk_norm = qk_norm
         self.rotate = rotate
 
@@ -93,7 +109,7 @@ class GroupedQueryAttention(nn.Module):
         *,
         positions: Tensor | None = None,
         attn_mask: Tensor | None = None,
-        cache=None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """Return one vector for each token of x, (batch, T, embed_dim).
 

@@ -7,12 +7,23 @@ rotary key) and appendix C (all formulas); the norms of the latents are those of
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROWS = 512  # queries that are taken at a time after a filled cache
+
+
+class Cache(Protocol):
+    """What keeps the keys and values of earlier tokens, as a KVCache does."""
+
+    length: int  # tokens held
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Take those of new tokens, and return those of all tokens so far."""
+        ...
 
 
 class LatentAttention(nn.Module):
@@ -57,6 +68,8 @@ class LatentAttention(nn.Module):
         rotate: called as rotate(x, positions) with x (batch, heads, T, rope_dim), on queries and
             keys; None leaves them unrotated. The book's RotaryPositions fits.
         scale: factor of the scores; None means 1/√(head_dim + rope_dim).
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
@@ -76,6 +89,8 @@ class LatentAttention(nn.Module):
         latent_norm: bool = True,
         rotate: Callable[[Tensor, Tensor], Tensor] | None = None,
         scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
@@ -95,22 +110,24 @@ class LatentAttention(nn.Module):
         self.scale = (head_dim + rope_dim) ** -0.5 if scale is None else scale
         self.rotate = rotate
 
+        where = {"device": device, "dtype": dtype}
+
         def norm(width: int) -> nn.Module:
-            return nn.RMSNorm(width, eps=1e-6) if latent_norm else nn.Identity()
+            return nn.RMSNorm(width, eps=1e-6, **where) if latent_norm else nn.Identity()
 
         asked = embed_dim
         self.W_query_latent = self.query_norm = None
         if query_latent_dim is not None:
             asked = query_latent_dim
-            self.W_query_latent = nn.Linear(embed_dim, query_latent_dim, bias=bias)
+            self.W_query_latent = nn.Linear(embed_dim, query_latent_dim, bias=bias, **where)
             self.query_norm = norm(query_latent_dim)
-        self.W_query = nn.Linear(asked, num_heads * (head_dim + rope_dim), bias=False)
-        self.W_latent = nn.Linear(embed_dim, latent_dim, bias=bias)
+        self.W_query = nn.Linear(asked, num_heads * (head_dim + rope_dim), bias=False, **where)
+        self.W_latent = nn.Linear(embed_dim, latent_dim, bias=bias, **where)
         self.latent_norm = norm(latent_dim)
-        self.W_rope_key = nn.Linear(embed_dim, rope_dim, bias=bias) if rope_dim else None
-        self.W_key = nn.Linear(latent_dim, num_heads * head_dim, bias=False)
-        self.W_value = nn.Linear(latent_dim, num_heads * value_dim, bias=False)
-        self.out_proj = nn.Linear(num_heads * value_dim, embed_dim, bias=bias)
+        self.W_rope_key = nn.Linear(embed_dim, rope_dim, bias=bias, **where) if rope_dim else None
+        self.W_key = nn.Linear(latent_dim, num_heads * head_dim, bias=False, **where)
+        self.W_value = nn.Linear(latent_dim, num_heads * value_dim, bias=False, **where)
+        self.out_proj = nn.Linear(num_heads * value_dim, embed_dim, bias=bias, **where)
 
     def forward(
         self,
@@ -118,7 +135,7 @@ class LatentAttention(nn.Module):
         *,
         positions: Tensor | None = None,
         attn_mask: Tensor | None = None,
-        cache=None,
+        cache: Cache | None = None,
         absorb: bool | None = None,
     ) -> Tensor:
         """Return (batch, T, embed_dim).

@@ -11,7 +11,7 @@ Face's public code.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +94,16 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
+class Cache(Protocol):
+    """What keeps the keys and values of earlier tokens, as a KVCache does."""
+
+    length: int  # tokens held
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Take those of new tokens, and return those of all tokens so far."""
+        ...
+
+
 class LlamaAttention(nn.Module):
     """Causal self-attention with grouped queries and rotary positions.
 
@@ -122,7 +132,7 @@ class LlamaAttention(nn.Module):
         *,
         rotation: tuple[Tensor, Tensor],
         attn_mask: Tensor | None = None,
-        cache=None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """(batch, T, embed_dim) → (batch, T, embed_dim); the rest is as in Llama.forward.
 

@@ -50,17 +50,26 @@ class LearnedPositions(nn.Module):
     Args:
         max_tokens: rows of the table; a longer sequence is refused.
         embed_dim: width of a token.
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
 
-    def __init__(self, max_tokens: int, embed_dim: int) -> None:
+    def __init__(
+        self,
+        max_tokens: int,
+        embed_dim: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         for name, size in (("max_tokens", max_tokens), ("embed_dim", embed_dim)):
             if not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} must be a positive integer, got {size!r}")
         super().__init__()
-        self.table = nn.Embedding(max_tokens, embed_dim)
+        self.table = nn.Embedding(max_tokens, embed_dim, device=device, dtype=dtype)
 
     def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
         """Return x with its positions added, (..., tokens, embed_dim).

@@ -28,12 +28,22 @@ class SelfAttention(nn.Module):
         embed_dim: width of the input.
         head_dim: width of queries, keys, values and context vectors.
         bias: whether the three projections add a bias.
+        device: where the parameters are made.
+        dtype: what they are made of.
 
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
 
-    def __init__(self, embed_dim: int, head_dim: int, *, bias: bool = False) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        head_dim: int,
+        *,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         for name, size in (("embed_dim", embed_dim), ("head_dim", head_dim)):
             if not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} must be a positive integer, got {size!r}")
@@ -42,9 +52,10 @@ class SelfAttention(nn.Module):
         self.head_dim = head_dim
         # nn.Linear keeps its matrix transposed, as (head_dim, embed_dim): to use a matrix W of
         # shape (embed_dim, head_dim), copy W.T into W_query.weight.
-        self.W_query = nn.Linear(embed_dim, head_dim, bias=bias)
-        self.W_key = nn.Linear(embed_dim, head_dim, bias=bias)
-        self.W_value = nn.Linear(embed_dim, head_dim, bias=bias)
+        made = {"bias": bias, "device": device, "dtype": dtype}
+        self.W_query = nn.Linear(embed_dim, head_dim, **made)
+        self.W_key = nn.Linear(embed_dim, head_dim, **made)
+        self.W_value = nn.Linear(embed_dim, head_dim, **made)
 
     def extra_repr(self) -> str:
         """What print(module) says of its sizes."""

@@ -252,7 +252,6 @@ def test_one_head_without_positions_has_no_preference_and_alibi_gives_it_one():
 @pytest.mark.lab
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 @pytest.mark.parametrize("name", [*every(snippets.attention_masks), "ALiBi"])
 def test_flex_attention_gives_the_same(name):
     """Outputs only: in PyTorch 2.13 it has no backward pass on a processor."""

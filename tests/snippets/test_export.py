@@ -90,7 +90,6 @@ def test_exported_once_it_serves_every_length(name):
 
 
 @pytest.mark.lab
-@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 @pytest.mark.parametrize("name", MODULES)
 @torch.no_grad()
 def test_compiled_once_it_serves_every_length(name):

@@ -1,6 +1,8 @@
 """The page of all parts says what is so: every file has a row, and makes the bytes of its row."""
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,16 @@ def test_a_part_makes_the_bytes_of_its_row(part):
     told = re.sub(r"<[^>]*>", "", ROWS[part][2])  # by hand, says a span around it
     said = float(re.match(r"([\d,]+) MiB", told)[1].replace(",", ""))
     assert made == pytest.approx(said, abs=0.5), f"{part} makes {made:.1f} MiB"
+
+
+# Each file checks its own arguments, and the ring has nothing but two results to merge.
+THEIR_OWN = {"_check", "merge"}
+
+
+def test_what_has_one_name_in_several_files_is_the_same_code():
+    named = defaultdict(set)
+    for path in SNIPPETS.glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                named[node.name].add(ast.unparse(node))
+    assert {name for name, codes in named.items() if len(codes) > 1} == THEIR_OWN

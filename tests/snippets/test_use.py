@@ -24,14 +24,13 @@ from tests.snippets.problems import (
     SNIPPETS,
     WITHOUT_WEIGHTS,
     Implementation,
+    edited,
 )
 
 REAL = Implementation()
 MODULES = NAMES[1:]
 TAKES_A_MASK = [name for name in NAMES if name != "causal_self_attention"]
 every_snippet = pytest.mark.parametrize("snippet", NAMES)
-# Python 3.13.0 is correct and slow here, which torch says when it compiles a module.
-compiles = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 every_module = pytest.mark.parametrize("snippet", MODULES)
 
 
@@ -91,7 +90,6 @@ def test_public_names_have_docstrings(snippet):
         assert word in text
 
 
-@compiles
 @pytest.mark.lab
 @pytest.mark.parametrize("need_weights", [False, True])
 @every_snippet
@@ -117,7 +115,6 @@ def missing_for_the_default_backend() -> str | None:
     return None if header.exists() else f"no {header}; install Python's headers"
 
 
-@compiles
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # its own, while it is imported
 # A processor that lacks the instructions asked for compiles with the best that it has.
 @pytest.mark.filterwarnings("ignore:ignoring invalid value for ATEN_CPU_CAPABILITY:UserWarning")
@@ -703,7 +700,6 @@ def test_a_mask_that_some_leading_dimensions_share_is_laid_over_them(snippet, sh
 
 
 @pytest.mark.exact("what traces a program sees no dispatch mode")
-@compiles
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own
 def test_shared_heads_are_exported_and_compiled_as_they_run():
     module = REAL.multi_head_attention.MultiHeadAttention(8, 4, num_kv_heads=2, value_dim=4)
@@ -713,3 +709,31 @@ def test_shared_heads_are_exported_and_compiled_as_they_run():
     assert_same(compiled(x, **options), module(x, **options))
     exported = torch.export.export(module, (x,), options).run_decompositions()
     assert_same(exported.module()(x, **options), module(x, **options))
+
+
+LAYERS = {
+    "self_attention": lambda module, **where: module.SelfAttention(8, 4, bias=True, **where),
+    "causal_self_attention": lambda module, **where: module.CausalSelfAttention(8, 4, **where),
+    "cross_attention": lambda module, **where: module.CrossAttention(8, 6, 4, **where),
+    "multi_head_attention": lambda module, **where: module.MultiHeadAttention(8, 2, **where),
+    "positions": lambda module, **where: module.LearnedPositions(5, 8, **where),
+    "grouped_query_attention": lambda module, **where: module.GroupedQueryAttention(
+        8, 4, num_kv_heads=2, qk_norm=True, **where
+    ),
+    "latent_attention": lambda module, **where: module.LatentAttention(
+        8, 2, latent_dim=4, head_dim=4, rope_dim=2, query_latent_dim=4, **where
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_made_where_and_of_what_it_is_told(name):
+    module = edited(name)
+    made = LAYERS[name](module, device="meta", dtype=torch.bfloat16).state_dict()
+    plain = LAYERS[name](module).state_dict()
+    assert {key: weight.shape for key, weight in made.items()} == {
+        key: weight.shape for key, weight in plain.items()
+    }
+    assert {(weight.device.type, weight.dtype) for weight in made.values()} == {
+        ("meta", torch.bfloat16)
+    }
