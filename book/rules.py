@@ -5,8 +5,7 @@ from difflib import get_close_matches
 from os.path import relpath
 from pathlib import Path
 
-from literate.fence import CODE_SPAN, Misread
-from literate.page import Page
+from literate.fence import CODE_SPAN, Fence, Misread
 
 LINK = re.compile(r"\]\((?![a-z]+:|#|//)([^()\s#?]+)")
 EXERCISES = "## Exercises"
@@ -23,27 +22,20 @@ PARTS = (
 )
 
 
-def check(page: Page) -> None:
-    """Raise Misread at the first line of `page` that breaks a rule of this book."""
-    _check_links(page)
-    if EXERCISES in page.lines:
-        start = page.lines.index(EXERCISES)
-        asked = [
-            (at, found[1]) for at, line in enumerate(page.lines) if (found := EXERCISE.match(line))
-        ]
-        asked = [one for one in asked if one[0] > start]
-        ends = [at for at, _ in asked[1:]] + [len(page.lines)]
-        for (at, number), end in zip(asked, ends, strict=True):
-            _check_exercise(page.lines[at:end], at + 1, number)
-
-
-def _check_links(page: Page) -> None:
-    """Raise Misread at the first link to a file that the book does not have."""
-    inside = {line for fence in page.fences for line in range(fence.line, fence.end + 1)}
-    for at, line in enumerate(page.lines, 1):
+def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None:
+    """Raise Misread at the first of the `lines` of the page at `path` that breaks a rule of this book."""
+    inside = {line for fence in fences for line in range(fence.line, fence.end + 1)}
+    for at, line in enumerate(lines, 1):
         for link in [] if at in inside else LINK.findall(CODE_SPAN.sub("", line)):
-            if not _leads_somewhere(page.path.parent / link, page.root):
-                raise Misread(at, f"the link `{link}` leads to no file{_meant(link, page)}")
+            if not _leads_somewhere(path.parent / link, root):
+                raise Misread(at, f"the link `{link}` leads to no file{_meant(link, path, root)}")
+    if EXERCISES in lines:
+        first = lines.index(EXERCISES)
+        found = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
+        asked = [(at, match[1]) for at, match in found if match]
+        ends = [at for at, _ in asked[1:]] + [len(lines)]
+        for (at, number), end in zip(asked, ends, strict=True):
+            _check_exercise(lines[at:end], at + 1, number)
 
 
 def _leads_somewhere(target: Path, root: Path) -> bool:
@@ -53,11 +45,12 @@ def _leads_somewhere(target: Path, root: Path) -> bool:
     )
 
 
-def _meant(link: str, page: Page) -> str:
+def _meant(link: str, path: Path, root: Path) -> str:
     """Return a question that names the page which `link` comes nearest to; "" where none is near."""
-    here = page.path.parent
-    known = [Path(relpath(path, here)).as_posix() for path in (page.root / "docs").glob("**/*.md")]
-    near = get_close_matches(link, known, 1)
+    pages = [
+        Path(relpath(page, path.parent)).as_posix() for page in (root / "docs").glob("**/*.md")
+    ]
+    near = get_close_matches(link, pages, 1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 

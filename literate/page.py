@@ -160,7 +160,7 @@ class Page:
                 inside = re.search(r"line (\d+) of the fence", str(error))
                 raise self.error(fence.line + int(inside[1] if inside else 0), str(error)) from None
         try:
-            self.project.check(self)
+            self.project.check(self.path, self.root, self.lines, self.fences)
         except Misread as error:
             raise self.error(error.line, str(error)) from None
 

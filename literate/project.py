@@ -68,9 +68,10 @@ class Project:
     """What a project adds: kinds of fences by their label, drawings, and a check of its HTML.
 
     `html` makes, of a page's text and the Markdown that reads it, what notes which HTML its author wrote,
-    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given a Page
-    that has been read, and raises Misread where it breaks a rule of the project's own. `code` is the
-    folder of what does all this: where it changes, nothing counts as checked any more.
+    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given the
+    path of a page, its root, its lines and its fences, and raises Misread where it breaks a rule of the
+    project's own. `code` is the folder of what does all this: where it changes, nothing counts as
+    checked any more.
     """
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)

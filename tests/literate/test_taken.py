@@ -223,6 +223,7 @@ def pages(draw):
 @given(text=pages())
 def test_a_page_taken_away_prints_what_it_shows(book, run, text):
     book.snippet("part.py", 'part = """\n%b\n"""\nprint(part + "|")\n')
+    book.page("# Linked from there\n", "docs/b.md")
     path = book.page(text.encode())
     update(read(path))
     page = read(path)
