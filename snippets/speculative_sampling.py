@@ -78,8 +78,8 @@ def speculative_sampling(
         offered = torch.cat([*proposed, wanted[:0]])  # (count, vocab_size)
         new = verify(text[0, known:], offered, wanted, generator)
         tokens = torch.cat([tokens, new[None]], dim=1)
-        # The last token was never read. What the models read beyond the others was refused. The
-        # draft has not read its own last proposal.
+        # The target has read all proposals, and the draft all but its last. What was refused is
+        # forgotten; the newest token has been read by neither.
         for model, read in ((target, known + count), (draft, known + count - 1)):
             if hasattr(model, "truncate") and (model is target or count):
                 model.truncate(min(read, tokens.size(1) - 1))
