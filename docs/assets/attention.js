@@ -252,6 +252,7 @@
         controls.append(group("Choose", "segments", spec.panels.map((panel, i) =>
           box("radio", this.name + "c", panel.name, i === state.choice, () => {
             state.choice = i;
+            state.hidden.clear(); // another sentence has other words at these places
             this.build();
             this.querySelector(`input[name="${this.name}c"]:checked`).focus();
           }))));
@@ -313,7 +314,8 @@
       });
       const votes = context.map((vote, i) => [vote, spec.votes[i]]).sort(([one], [other]) => other - one);
       const counted = votes.map(([vote, word]) => `${word} ${shown(vote, spec.digits)}`).join(", ");
-      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, make("b", {}, votes[0][1]), " ", make("small", {}, `votes: ${counted}`));
+      const said = votes[0][0] > votes[1][0] ? make("b", {}, votes[0][1]) : "cannot tell";
+      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `votes: ${counted}`));
       return this.outcome.textContent;
     }
 
