@@ -42,32 +42,19 @@
     document.addEventListener(ends, (event) => lit(event)?.classList.remove("lit"));
   }
 
-  /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one, and at
-     once where the address names a state of one, or a place: a figure has another height once it lives. */
+  /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one, and
+     at once where the address names a place, which moves when a figure above it comes to life. */
   const folder = document.currentScript.src;
-  let asked = false, moved = false;
-  for (const how of ["wheel", "touchmove", "keydown", "pointerdown"])
-    addEventListener(how, () => (moved = true), { passive: true });
-  function fetchScript() {
-    if (asked) return;
-    asked = true;
+  const near = new IntersectionObserver((entries) => {
+    if (!location.hash && !entries.some((entry) => entry.isIntersecting)) return;
     near.disconnect();
     const script = document.createElement("script");
     script.src = new URL("attention.js", folder);
-    script.onload = () => {
-      const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-      if (place && !moved) place.scrollIntoView();
-    };
     document.head.append(script);
-  }
-  const near = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) fetchScript();
   }, { rootMargin: "100%" });
   function watch() {
-    const figures = document.querySelectorAll("figure.attention");
-    if (asked || !figures.length) return;
-    if (location.hash) fetchScript();
-    else for (const figure of figures) near.observe(figure);
+    if (customElements.get("attention-explorable")) return;
+    for (const figure of document.querySelectorAll("figure.attention")) near.observe(figure);
   }
   if (typeof document$ === "undefined") watch();
   else document$.subscribe(watch);
