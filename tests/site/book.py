@@ -56,7 +56,9 @@ NO_BROWSER = (
 # Clicks on the menu's link to an address, and waits until the page is there. Until the sitemap has
 # come the theme lets a click pass, and the browser would load the page anew: here it may not.
 CLICK = """async (address) => {
-  const link = document.querySelector(`.md-nav--primary .md-nav__link[href="${address}"]`);
+  // By what it leads to: the theme's script writes the whole address, a moment later in a slow window.
+  const links = [...document.querySelectorAll(".md-nav--primary .md-nav__link")];
+  const link = links.find(({ href }) => href === address);
   const container = () => document.querySelector('[data-md-component=container]'), left = container();
   let instant = false;
   const watch = (event) => { instant = event.defaultPrevented; event.preventDefault(); };
