@@ -16,6 +16,8 @@ OPTIONS = {
     "name": Option(
         form=re.compile(r"[a-z][a-z_]*$"), words="a word in small letters", to="heatmap"
     ),
+    "x": Option(to="chart"),
+    "y": Option(to="chart"),
     "caption": Option(),
     **OUTPUT,
 }
@@ -47,7 +49,9 @@ def figure(text: str, options: dict[str, str]) -> str:
         exact = drawn + _folded(exact, "Exact text")
     elif "chart" in options:
         kind = " drawn"
-        exact = tables.chart(text) + _folded(exact, "The numbers")
+        exact = tables.chart(text, options.get("x", ""), options.get("y", "")) + _folded(
+            exact, "The numbers"
+        )
     address = f' id="{options["name"]}"' if "name" in options else ""
     return (
         f'<figure class="output{kind}"{address}><figcaption>{caption}</figcaption>{exact}</figure>'
@@ -77,4 +81,4 @@ def check(text: str, options: dict[str, str]) -> None:
     if "heatmap" in options:
         _heatmaps(text, options)
     elif "chart" in options:
-        tables.read_table(text)
+        tables.check_chart(text, options.get("y", ""))

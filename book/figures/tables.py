@@ -45,10 +45,10 @@ CHART = {
     "lines.markersize": 4,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "legend.frameon": False,
 }
 DRAWS = ("d", "x", "y", "transform", "style")  # the attributes that say where, and how
 LINK = "{http://www.w3.org/1999/xlink}href"
+LETTERS = 12.0  # points from a name at the end of a line to the next
 LOG_FROM = 50.0  # an axis whose values span this factor is drawn on a log scale
 
 
@@ -175,10 +175,13 @@ def heatmaps(text: str, rows: str = "", cols: str = "", name: str = "", plain: b
                 ("rows", "cols"), (rows, cols), part.shape[-2:], strict=True
             )
         )
-        for index, cells in part.slices():
+        slices = list(part.slices())
+        together = [row for _, cells in slices for row in cells]
+        for index, cells in slices:
             place = "-".join([name, *map(str, index)]) if name else ""
             title = _title(part, index)
-            drawn.append(heat_table(cells, row_names, column_names, title, place, plain))
+            names = row_names, column_names
+            drawn.append(heat_table(cells, *names, title, place, plain, together))
     return f'<div class="heats">{"".join(drawn)}</div>'
 
 
@@ -210,12 +213,14 @@ def heat_table(
     title: str,
     name: str = "",
     plain: bool = False,
+    together: list[list[str]] | None = None,
 ) -> str:
     """A table of printed cells, each shaded by its value, with its scale in the caption.
 
-    Cell [2, 3] of a table that has a name can be linked to: `#name-2-3`.
+    Cell [2, 3] of a table that has a name can be linked to: `#name-2-3`. The scale is that of the rows
+    `together`, those of all tables that one compares with this one; by default that of `cells`.
     """
-    shade, key = _scale([cell for row in cells for cell in row], plain)
+    shade, key = _scale(together or cells, plain, [cell for row in cells for cell in row])
     head = "".join(f'<th scope="col">{escape(label)}</th>' for label in cols)
     body = "".join(
         f'<tr><th scope="row">{escape(label)}</th>{"".join(map(shade, row))}</tr>'
@@ -232,18 +237,34 @@ def heat_table(
     )
 
 
-def _scale(cells: list[str], plain: bool) -> tuple[Callable[[str], str], str]:
-    """Choose how values become shades: a function from a cell to its `<td>`, and the key to it.
+def _are_weights(rows: list[list[str]]) -> bool:
+    """Say whether each row holds shares that sum to 1, as far as they are printed, or nothing but zeros."""
+    sums = set()
+    for row in rows:
+        unit = 10.0 ** -min(len(cell.partition(".")[2]) for cell in row)
+        values = [number(cell) for cell in row]
+        if len(row) == 1 or not all(0 <= value <= 1 for value in values):
+            return False
+        sums.add(1 if abs(sum(values) - 1) <= len(row) * unit / 2 else sum(values))
+    return 1 in sums and sums <= {0, 1}
 
-    Shade runs from 0 to the largest magnitude, with a second hue for negative numbers. Where all
-    values are alike and far from 0, as unscaled scores are, it runs from the smallest instead.
-    What prints as False, or as zero in a table that is not `plain`, is hatched, unless −∞ is there,
-    which is then.
+
+def _scale(
+    rows: list[list[str]], plain: bool, cells: list[str]
+) -> tuple[Callable[[str], str], str]:
+    """Choose how values become shades: a function from a cell to its `<td>`, and the key to `cells`.
+
+    Attention weights are shaded from 0 to 1, so that two maps of them can be compared. All else runs from
+    0 to the largest magnitude in `rows`, with a second hue for negative numbers; where all values are alike
+    and far from 0, as unscaled scores are, from the smallest instead. What prints as False, or as zero in a
+    table that is not `plain`, is hatched, unless −∞ is there, which is then.
     """
-    finite = [cell for cell in cells if math.isfinite(number(cell))] or ["0"]
+    finite = [cell for row in rows for cell in row if math.isfinite(number(cell))] or ["0"]
     least = min(finite, key=number)
     top = max((cell.lstrip("-") for cell in finite), key=number)
     base = least if number(top) / 2 < number(least) < number(top) else "0"
+    if _are_weights(rows):
+        base, top = "0", "1"
     low, high = number(base), number(top)
     empty = [cell for cell in cells if cell == "False" or (not plain and ZERO.match(cell))]
     hatched = dict.fromkeys(["-inf"] if "-inf" in cells else empty)
@@ -329,28 +350,34 @@ def _log(values: list[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= LOG_FROM
 
 
-def _words(table: Table) -> str:
+def _words(table: Table, x_name: str, y_name: str) -> str:
     """The chart in words, for those who cannot see it."""
     x, *series = table.columns
-    name, *names = table.names
+    _, *names = table.names
     ends = "; ".join(
         f"{label} goes from {y[0]:g} to {y[-1]:g}" for label, y in zip(names, series, strict=True)
     )
-    return f"Line chart against {name}, from {x[0]:g} to {x[-1]:g}: {ends}."
+    return f"Line chart of {y_name} against {x_name}, from {x[0]:g} to {x[-1]:g}: {ends}."
 
 
-def chart(text: str) -> str:
+def chart(text: str, x_name: str = "", y_name: str = "") -> str:
     """Draw a printed table as a line chart: inline SVG in the colours of the page.
 
+    Args:
+        text: what a block printed.
+        x_name, y_name: what the axes count, with the unit; by default, the names of the first column, and
+            of the second where there is no third.
+
     Raises:
-        DrawingError: the text is no table of numbers.
+        DrawingError: the text is no table of numbers, or nothing says what several lines count.
     """
     from matplotlib import rc_context  # here, so that a page without charts never pays for it
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    table = read_table(text)
+    table = check_chart(text, y_name)
     x, *series = table.columns
+    x_name, y_name = x_name or table.names[0], y_name or table.names[1]
     with rc_context(CHART):  # type: ignore[arg-type]
         figure = Figure(figsize=(5, 2.9), layout="constrained")
         FigureCanvasSVG(figure)
@@ -362,17 +389,24 @@ def chart(text: str) -> str:
                 x, y, LINES[order % 6], color=f"#00ff{order + 1:02x}", clip_on=False
             )
             line.set_dashes(DASHES[order % 6])
-        _dress(axes, table)
+        _dress(axes, table, x_name, y_name)
         if len(series) > 1:
-            sizes = [len(name) + 8 for name in table.names[1:]]  # a name, and its line before it
-            columns = len(sizes) if sum(sizes) <= 62 else max(1, 62 // max(sizes))
-            figure.legend(axes.lines, table.names[1:], loc="outside upper left", ncols=columns)
+            _name_lines(axes, table.names[1:])
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return f'<div class="chart">{_slim(file.getvalue(), _words(table))}</div>'
+    return f'<div class="chart">{_slim(file.getvalue(), _words(table, x_name, y_name))}</div>'
 
 
-def _dress(axes, table: Table) -> None:
+def check_chart(text: str, y_name: str) -> Table:
+    """Read the table of a chart; raise DrawingError where it cannot be drawn."""
+    table = read_table(text)
+    if len(table.names) > 2 and not y_name:
+        lines = " and ".join(table.names[1:])
+        raise DrawingError(f'nothing says what {lines} count; wanted y="…", with the unit')
+    return table
+
+
+def _dress(axes, table: Table, x_name: str, y_name: str) -> None:
     x, *series = table.columns
     every = [value for y in series for value in y if math.isfinite(value)]
     logs = {"x": _log(x), "y": bool(every) and _log(every)}
@@ -384,13 +418,55 @@ def _dress(axes, table: Table) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: _tick(value))
     axes.minorticks_off()
-    axes.set_xlabel(table.names[0] + (" (log scale)" if logs["x"] else ""))
-    name = table.names[1] if len(series) == 1 else ""
-    axes.set_ylabel((f"{name} (log scale)" if name else "log scale") if logs["y"] else name)
+    axes.set_xlabel(x_name + (" (log scale)" if logs["x"] else ""))
+    axes.set_ylabel(y_name + (" (log scale)" if logs["y"] else ""))
+
+
+def _name_lines(axes, names: list[str]) -> None:
+    """Write the name of each line at its end, apart from the other names."""
+    axes.figure.draw_without_rendering()  # which gives the axes their place
+    points = 72 / axes.figure.dpi
+    ends = []
+    for line, name in zip(axes.lines, names, strict=True):
+        drawn = [point for point in line.get_xydata().tolist() if math.isfinite(point[1])]
+        if drawn:
+            ends.append((line, name, drawn[-1]))
+    heights = [axes.transData.transform(end)[1] * points for *_, end in ends]
+    for (line, name, end), height, place in zip(ends, heights, _apart(heights), strict=True):
+        axes.annotate(
+            name,
+            end,
+            (6, place - height),
+            textcoords="offset points",
+            va="center",
+            color=line.get_color(),
+            annotation_clip=False,
+        )
+
+
+def _apart(heights: list[float]) -> list[float]:
+    """Return heights that lie a line of letters apart, each as near as can be to that of `heights`."""
+    groups: list[list[int]] = []
+
+    def middle(group: list[int]) -> float:
+        return sum(heights[i] for i in group) / len(group)
+
+    for i in sorted(range(len(heights)), key=heights.__getitem__):
+        group = [i]
+        while groups and middle(group) - middle(groups[-1]) < LETTERS * len(groups[-1] + group) / 2:
+            group = groups.pop() + group
+        groups.append(group)
+    placed = [0.0] * len(heights)
+    for group in groups:
+        for rank, i in enumerate(group):
+            placed[i] = middle(group) + LETTERS * (rank - (len(group) - 1) / 2)
+    return placed
 
 
 def _tick(value: float) -> str:
-    """A power of ten as a reader writes it: 0.00001, 10, 1e+08."""
+    """A power of ten as a reader writes it: 0.00001, 10, 1,000,000, 1e+12."""
+    if 1 <= value < 1e10:
+        return f"{value:,.0f}"
     return f"{value:.6f}".rstrip("0").rstrip(".") if 1e-6 <= value < 1 else f"{value:g}"
 
 

@@ -410,7 +410,9 @@
         });
         this.turns.forEach((button, i) => button.setAttribute("aria-disabled", state.step === 4 * i));
       }
-      const said = this.panels.map((panel, i) => this.show(panel, this.views[i]));
+      const all = this.panels.map((panel) => compute(panel, state));
+      this.scale(all.flatMap(({ steps }) => steps[state.step]).flat().filter(isFinite));
+      const said = this.panels.map((panel, i) => this.show(panel, this.views[i], all[i]));
       const news = `${CAPTIONS[state.step]}. ${said.join(" ")}`;
       if (this.status.textContent !== news) this.status.textContent = news;
       this.dataset.step = STEPS[state.step];
@@ -418,9 +420,8 @@
     }
 
     /* Fill in one panel; returns what there is to say about its chosen cell. */
-    show(panel, view) {
+    show(panel, view, all) {
       const { state, spec } = this;
-      const all = compute(panel, state);
       const rows = all.steps[state.step];
       const last = state.step === 4;
       const columns = last ? rows[0].map((_, i) => String(i)) : panel.tokens;
@@ -435,6 +436,15 @@
       return `${spec.side ? panel.name + ", " : ""}${where}: ${value}.`;
     }
 
+    /* The scale of all panels, so that they can be compared: weights go from 0 to 1, whatever they are. */
+    scale(values) {
+      const smallest = Math.min(...values), largest = Math.max(...values);
+      const high = Math.max(Math.abs(smallest), Math.abs(largest));
+      const low = smallest > high / 2 && smallest < high ? smallest : 0;
+      const weights = this.state.step === 3;
+      this.shades = { smallest, largest, low: weights ? 0 : low, high: weights ? 1 : high };
+    }
+
     fill(table, title, rows, names, columns, chosen) {
       const { state, spec } = this;
       const layout = JSON.stringify([names, columns]);
@@ -445,10 +455,7 @@
         for (const name of names)
           table.tBodies[0].insertRow().append(make("th", { scope: "row" }, name), ...columns.map(() => make("td")));
       }
-      const finite = rows.flat().filter(isFinite);
-      const smallest = Math.min(...finite);
-      const high = Math.max(...finite.map(Math.abs), 0);
-      const low = smallest > high / 2 && smallest < high ? smallest : 0;
+      const { low, high, smallest, largest } = this.shades;
       const text = (value) => shown(value, spec.digits);
       rows.forEach((row, i) => {
         const line = table.tBodies[0].rows[i];
@@ -463,7 +470,7 @@
           cell.tabIndex = i === state.query && j === chosen ? 0 : -1;
         });
       });
-      const kind = smallest < 0 ? (Math.max(...finite) > 0 ? " both" : " n") : "";
+      const kind = smallest < 0 ? (largest > 0 ? " both" : " n") : "";
       const ends = kind ? ["-" + text(high), kind === " n" ? "0" : text(high)] : [low ? text(low) : "0", text(high)];
       table.caption.innerHTML = `<b></b> <span class="key"><span>${ends[0]} <i class="bar${kind}"></i> ${ends[1]}</span>` +
         (table.querySelector("td.z") ? ' <span><i class="hatch"></i> masked</span>' : "") + "</span>";

@@ -221,13 +221,13 @@ def test_what_was_said_around_a_heatmap_is_text_and_not_markup():
 
 
 def test_ticks_are_written_as_a_reader_writes_them():
-    assert [tables._tick(v) for v in (1e-5, 0.01, 0.5, 1.0, 10.0, 1e8, 1e-7)] == [
+    assert [tables._tick(v) for v in (1e-5, 0.01, 0.5, 1.0, 1e6, 1e12, 1e-7)] == [
         "0.00001",
         "0.01",
         "0.5",
         "1",
-        "10",
-        "1e+08",
+        "1,000,000",
+        "1e+12",
         "1e-07",
     ]
 
@@ -239,13 +239,14 @@ def test_an_axis_of_fifty_times_or_more_is_logarithmic():
     assert not tables._log([math.nan, 50.0])
 
 
-def test_one_line_is_named_on_its_axis_and_several_in_a_legend():
-    def words(text):
-        soup = BeautifulSoup(tables.chart(text), "html.parser")
+def test_one_line_is_named_on_its_axis_and_several_at_their_ends():
+    def words(text, **names):
+        soup = BeautifulSoup(tables.chart(text, **names), "html.parser")
         return [label.get_text() for label in soup.select("text")]
 
     assert words("x loss\n1 2\n2 3").count("loss") == 1
-    assert words("x loss gain\n1 2 3\n2 3 4").count("loss") == 1
+    several = words("x loss gain\n1 2 3\n2 3 4", y_name="nats")
+    assert (several.count("loss"), several.count("nats")) == (1, 1)
 
 
 def test_what_a_chart_says_in_words_is_text_and_not_markup():

@@ -1,5 +1,6 @@
 """Figures are the checked text: what is drawn is what was printed, and readable in both schemes."""
 
+import itertools
 import json
 import math
 import re
@@ -156,6 +157,7 @@ def test_a_wrong_option_stops_the_build_and_says_what_was_wanted(options, said):
             "line 3 of the fence: chart is made of numbers, got 'many'",
         ),
         ("d\n1\n2", {"chart": ""}, "two or more columns, got 1"),
+        ("d a b\n1 2 3\n2 3 4", {"chart": ""}, "nothing says what a and b count; wanted y="),
         ("1", {"wide": ""}, "unknown option `wide`"),
     ],
 )
@@ -166,7 +168,7 @@ def test_a_text_that_cannot_be_drawn_is_refused_before_the_build(text, options, 
 
 def test_a_text_that_can_be_drawn_passes_the_check():
     outputs.check(WEIGHTS, {"heatmap": "", "rows": "a b c"})
-    outputs.check(TABLE, {"chart": ""})
+    outputs.check(TABLE, {"chart": "", "y": "a share"})
     outputs.check("tensor([[1., ...", {})
 
 
@@ -180,7 +182,7 @@ def test_drawing_needs_neither_torch_nor_until_a_chart_comes_matplotlib():
 
 
 def test_nothing_is_kept_between_pages():
-    page = f"```output heatmap\n{WEIGHTS}\n```\n\n```output chart\n{TABLE}\n```\n\n```attention\n{BANK}\n```\n"
+    page = f'```output heatmap\n{WEIGHTS}\n```\n\n```output chart y="a share"\n{TABLE}\n```\n\n```attention\n{BANK}\n```\n'
     assert str(draw(page)) == str(draw(page))
 
 
@@ -291,7 +293,29 @@ def shades(text):
 def test_weights_are_shaded_from_zero_and_what_the_mask_emptied_is_hatched():
     found, key = shades("tensor([[1.0000, 0.0000], [0.2500, 0.7500]])")
     assert found == [("", 1.0), ("z", None), ("", 0.25), ("", 0.75)]
-    assert key == "0 1.0000 0.0000"
+    assert key == "0 1 0.0000"
+
+
+@pytest.mark.parametrize(
+    ("text", "shaded"),
+    [
+        ("tensor([[0.33, 0.33, 0.33]])", [0.33] * 3),  # they sum to 1 as far as they are printed
+        (
+            "tensor([[0.6, 0.4], [0.0, 0.0]])",
+            [0.6, 0.4, None, None],
+        ),  # a row that attends to nothing
+        ("tensor([[0.6, 0.3]])", [1.0, 0.5]),  # no weights
+        ("tensor([[0.3], [0.6]])", [0.5, 1.0]),  # a column of one
+    ],
+)
+def test_weights_are_shaded_from_zero_to_one_whatever_they_are(text, shaded):
+    assert [shade for _, shade in shades(text)[0]] == shaded
+
+
+def test_slices_of_one_tensor_share_a_scale():
+    figure = output("tensor([[[4., 1.]], [[2., 1.]]])", "heatmap")
+    drawn = [td["style"] for td in figure.find_all("td") if td.has_attr("style")]
+    assert drawn == ["--v:1.00", "--v:.25", "--v:.50", "--v:.25"]
 
 
 def test_scores_of_both_signs_get_a_scale_that_is_even_about_zero():
@@ -402,8 +426,8 @@ def test_shades_grow_with_the_value_on_either_scheme():
 
 
 def test_a_chart_is_small_repeats_to_the_byte_and_carries_no_ids():
-    drawn = tables.chart(TABLE)
-    assert drawn == tables.chart(TABLE)
+    drawn = tables.chart(TABLE, y_name="a share")
+    assert drawn == tables.chart(TABLE, y_name="a share")
     assert len(drawn) < 12_000
     assert 'id="' not in drawn
     assert "DejaVu" not in drawn
@@ -411,20 +435,20 @@ def test_a_chart_is_small_repeats_to_the_byte_and_carries_no_ids():
 
 
 def test_a_chart_says_in_words_what_it_shows():
-    words = output(TABLE, "chart").svg["aria-label"]
+    words = output(TABLE, 'chart y="a share"').svg["aria-label"]
     assert words == (
-        "Line chart against d, from 4 to 1024: variance of scores goes from 3.98 to 1019.7; "
+        "Line chart of a share against d, from 4 to 1024: variance of scores goes from 3.98 to 1019.7; "
         "gradient goes from 0.1421 to 0.0012."
     )
 
 
 def test_a_chart_takes_its_colours_from_the_page_and_tells_lines_apart_without_them():
-    drawn = tables.chart(TABLE)
+    drawn = tables.chart(TABLE, y_name="a share")
     assert not re.findall(r"#[0-9a-f]{6}", drawn)
     assert {"currentColor", "var(--line-1)", "var(--line-2)"} <= set(
         re.findall(r"currentColor|var\([^)]*\)", drawn)
     )
-    assert drawn.count("stroke-dasharray") == 2  # the second line, and its sample in the legend
+    assert drawn.count("stroke-dasharray") == 1  # the second line
 
 
 def test_every_number_of_the_table_is_a_point_in_its_place():
@@ -439,26 +463,52 @@ def test_every_number_of_the_table_is_a_point_in_its_place():
 
 
 def test_axes_are_logarithmic_where_the_numbers_span_decades_and_say_so():
-    assert "d (log scale)" in tables.chart(TABLE)
+    assert "d (log scale)" in tables.chart(TABLE, y_name="a share")
     assert "log scale" not in tables.chart("x y\n1 3\n2 1\n3 2")
     assert "log scale" not in tables.chart("x y\n0 0\n500 -1\n1000 200")
 
 
-def test_the_names_of_many_lines_fit_above_the_chart():
-    names = ["unscaled mean", "unscaled median", "scaled mean", "scaled median"]
-    drawn = tables.chart("  ".join(["d", *names]) + "\n1  2  3  4  5\n2  3  4  5  6")
-    for name in names:
-        left = float(re.search(rf'x="([\d.]+)"[^>]*>{name}<', drawn)[1])
-        assert left + 6 * len(name) < 360  # the width of the drawing
+def ends_of(drawn, names):
+    """Where the name of each line begins, in the drawing: x and y."""
+    return [
+        [float(re.search(rf'{axis}="([\d.]+)"[^>]*>{name}<', drawn)[1]) for axis in "xy"]
+        for name in names
+    ]
+
+
+def test_each_line_of_a_chart_is_named_at_its_end_apart_from_the_others():
+    names = ["low", "near it", "high", "as high"]
+    drawn = tables.chart("  ".join(["d", *names]) + "\n1  2  2  5  5\n2  3  3.01  9  9", y_name="y")
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn)[1])
+    ends = ends_of(drawn, names)
+    for name, (left, _) in zip(names, ends, strict=True):
+        assert width * 0.75 < left < width - 5 * len(name)
+    heights = sorted(y for _, y in ends)
+    assert all(b - a >= 11 for a, b in itertools.pairwise(heights))
+    assert heights[2] - heights[1] > 50  # two ends, of two names each
+
+
+def test_the_name_of_a_line_stands_at_its_last_number():
+    drawn = tables.chart("d  a  b\n1  5  1\n2  nan  9\n3  nan  9", y_name="y")
+    (early, _), (late, _) = ends_of(drawn, ["a", "b"])
+    assert early < late - 100
+
+
+def test_axes_say_what_they_count():
+    drawn = output(TABLE, 'chart x="width, d" y="a share"').svg
+    words = [text.get_text() for text in drawn.find_all("text")]
+    assert {"width, d (log scale)", "a share (log scale)"} <= {*words}
 
 
 def test_the_numbers_of_a_chart_stay_one_keystroke_away():
-    assert output(TABLE, "chart").details.pre.text == TABLE
+    assert output(TABLE, 'chart y="a share"').details.pre.text == TABLE
 
 
 @pytest.mark.parametrize("name", ["_loss", "$y_$", "$y$", "a_b^c", "\\\\alpha", "100%"])
-def test_a_name_stands_in_the_legend_as_it_is_printed(name):
-    drawn = BeautifulSoup(tables.chart(f"x  y  {name}\n1  2  3\n2  3  4"), "html.parser")
+def test_the_name_of_a_line_is_drawn_as_it_is_printed(name):
+    drawn = BeautifulSoup(
+        tables.chart(f"x  y  {name}\n1  2  3\n2  3  4", y_name="y"), "html.parser"
+    )
     assert name in [text.get_text() for text in drawn.find_all("text")]
 
 
@@ -521,7 +571,7 @@ CELLS = st.sampled_from(
 )
 def test_a_table_that_can_be_read_can_be_drawn(rows):
     text = "x  a  b\n" + "\n".join("  ".join(row) for row in rows)
-    assert tables.chart(text).count("<text") >= 3
+    assert tables.chart(text, y_name="y").count("<text") >= 3
 
 
 def test_names_in_a_chart_may_hold_spaces_bars_and_markup():

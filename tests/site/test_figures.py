@@ -98,7 +98,7 @@ CHART = """\
 print(table)
 ```
 
-```output chart caption="Growth"
+```output chart y="variance" caption="Growth"
    d  variance  scaled
    4       4.1     1.0
   64      63.0     0.9
