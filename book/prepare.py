@@ -99,7 +99,8 @@ def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ip
     practised = Path(source).with_name(f"{Path(source).stem}-practice.ipynb").as_posix()
     colab = repository.colab(config["extra"]["repository"], practised)
     beside = _taken(program, config.get("site_url") or "", colab)
-    return Prepared(source, "", {}, _linked(program, source, labs), beside, program)
+    exercises = colab if Path(practised).name in beside else ""
+    return Prepared(source, "", {}, _linked(program, source, labs, exercises), beside, program)
 
 
 def describe(prepared: Prepared, html: str, config: Mapping[str, Any], root: Path) -> None:
@@ -204,6 +205,7 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
     # The theme draws it as it is, in an attribute, too; `<b>` in a sentence is a word about a tag.
     meta["description"] = escape(meta["description"])
     meta |= {"minutes": _minutes(html, stops), "downloads": downloads, "offline": f"{ARCHIVE}.zip"}
+    meta |= _place(prepared.source, config.get("nav") or [])
     meta |= {"edit": repository.edit(book, prepared.source), **known(prepared, book)}
     meta["card"] = source.with_name(f"{source.stem}.png").as_posix()
     if program:
@@ -213,10 +215,26 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
         meta["guarded"] = guarded
     if "script" in downloads:
         meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
-    if "practice" in downloads:
-        practised = source.with_name(downloads["practice"]).as_posix()
-        meta["practice_colab"] = repository.colab(book, practised)
     return meta
+
+
+def _place(source: str, nav: list) -> dict[str, Any]:
+    """Return where in the book a page stands, as its metadata `place`: its part, and its number in it.
+
+    The page of a part itself, and one in no part, have none. `at` begins at 1; `page` is the address of
+    the part's own page, seen from this one, or "".
+    """
+    for part, listed in [
+        pair for entry in nav if isinstance(entry, dict) for pair in entry.items()
+    ]:
+        pages = [page for page, _ in _listed(listed)] if isinstance(listed, list) else []
+        numbered = [page for page in pages if Path(page).name != "index.md"]
+        if source in numbered:
+            own = next((page for page in pages if page not in numbered), "")
+            address = relpath(export.as_html(own), dirname(source) or ".") if own else ""
+            at = numbered.index(source) + 1
+            return {"place": {"part": part, "page": address, "at": at, "of": len(numbered)}}
+    return {}
 
 
 def _minutes(html: str, stops: int) -> int:
@@ -247,24 +265,39 @@ def _leading(text: str, labs: str) -> str:
     return LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), text)
 
 
-def _linked(program: Page, source: str, labs: str) -> str:
-    """Return the text of a chapter with its drawings, and a link to each included file above it.
+def _linked(program: Page, source: str, labs: str, exercises: str) -> str:
+    """Return the text of a chapter with its drawings, and links to what a reader may take where it stands.
 
-    A link to a notebook leads to the page that the builder makes of it.
+    That is each included file, above it, and the exercises as a notebook, under their heading, where Colab
+    opens them at the address `exercises`, if any. A link to a notebook leads to the page that the builder
+    makes of it.
     """
     lines = without_front_matter(program.shown).split("\n")
-    for at, prose in enumerate(blank_out(program.fences, program.shown)):
-        lines[at] = _leading(lines[at], labs) if ".ipynb" in prose else lines[at]
-    for block in reversed(program.blocks):
-        if block.included:
-            name, prefix = block.included.name, block.fence.prefix
-            href = relpath(f"snippets/{name}", dirname(source) or ".")
-            said = name.replace("_", "\\_")
-            link = [f'[Download {said}]({href}){{ download="{name}" }}', "{ .take-file }"]
-            lines[block.line - 1 : block.line - 1] = [
-                (prefix + line).rstrip() for line in ("", *link, "")
-            ]
+    prose = blank_out(program.fences, program.shown)
+    for at, text in enumerate(prose):
+        lines[at] = _leading(lines[at], labs) if ".ipynb" in text else lines[at]
+    added = {
+        block.line - 1: _file_link(block.included.name, source, block.fence.prefix)
+        for block in program.blocks
+        if block.included
+    }
+    if exercises:
+        notebook = f"{Path(source).stem}-practice.ipynb"
+        # As HTML, since a builder looks for what Markdown links to among its own files.
+        links = f'<a href="{notebook}" download>Exercises as a notebook</a> <a href="{exercises}">in Colab</a>'
+        line = f'<p class="take-file">{links}</p>'
+        added[prose.index(export.EXERCISES) + 1] = ["", line, ""]
+    for at in sorted(added, reverse=True):
+        lines[at:at] = added[at]
     return "\n".join(lines).lstrip("\n")
+
+
+def _file_link(name: str, source: str, prefix: str) -> list[str]:
+    """Return the lines of a link to the snippet `name`, each with the `prefix` of its block."""
+    href = relpath(f"snippets/{name}", dirname(source) or ".")
+    said = name.replace("_", "\\_")
+    link = [f'[Download {said}]({href}){{ download="{name}" }}', "{ .take-file }"]
+    return [(prefix + line).rstrip() for line in ("", *link, "")]
 
 
 def write(root: Path) -> None:

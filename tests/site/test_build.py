@@ -7,7 +7,7 @@ from functools import cache
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urldefrag
+from urllib.parse import unquote, urldefrag, urljoin
 
 import html5lib
 import nbformat
@@ -35,6 +35,33 @@ def test_every_page_of_docs_is_in_the_site_and_in_the_navigation(site):
     listed = {urldefrag(link.get("href"))[0] for link in links}
     assert {path for path in book.PAGES if not (site / path).exists()} == set()
     assert {path for path in book.PAGES if path not in listed} - {"index.html"} == set()
+
+
+def test_a_chapter_says_above_its_title_which_of_its_part_it_is(site):
+    placed = {}
+    for path in book.PAGES:
+        for line in book.parsed(site / path).cssselect(".md-content .page-place"):
+            assert line.xpath("following::h1")
+            links = [urljoin(path, link.get("href")) for link in line.cssselect("a")]
+            placed[path] = " ".join(line.text_content().split()), *links
+    assert placed["production/kv-cache.html"] == (
+        "IV · In production · 3 of 12",
+        "production/index.html",
+    )
+    assert placed["model/heads.html"] == ("III · A model · 2 of 2",)
+    assert {"index.html", "production/index.html", "glossary.html"} & {*placed} == set()
+    last = [said for said, *_ in placed.values() if re.search(r"(\d+) of \1$", said)]
+    assert len(last) == len({said.rpartition(" · ")[0] for said, *_ in placed.values()})
+
+
+def test_parts_other_than_the_one_that_is_read_are_folded(site):
+    sections = book.parsed(site / "production/kv-cache.html").cssselect(
+        ".md-nav--primary > .md-nav__list > .md-nav__item--nested"
+    )
+    opened = [one for one in sections if one.cssselect(".md-nav__toggle[checked]")]
+    assert [one.cssselect(".md-ellipsis")[0].text_content().strip() for one in opened] == [
+        "IV · In production"
+    ]
 
 
 @pytest.mark.parametrize("path", [*book.PAGES, "404.html"])

@@ -117,6 +117,11 @@ def test_an_explorable_steps(arrive, page_with):
     figure = shown.locator("figure.attention").first
     figure.locator(".stepper li button").first.click()
     assert figure.locator("caption").first.inner_text().startswith("Attention scores")
+    figure.locator(".stepper li button").nth(3).click()
+    shades = figure.locator("tbody td").evaluate_all(
+        "cells => cells.map((cell) => [cell.dataset.value, cell.style.getPropertyValue('--v')])"
+    )
+    assert all(abs(float(weight) - float(shade)) < 0.01 for weight, shade in shades)
     figure.locator(".stepper li button").last.click()
     assert figure.locator("caption").first.inner_text().startswith("Context vectors")
     assert figure.locator("[aria-current=step]").count() == 1
