@@ -1,13 +1,18 @@
-"""What this book asks of a page beside what every page must hold: links that lead somewhere, whole exercises."""
+"""What this book asks of a page beside what every page must hold.
+
+Links lead somewhere, exercises are whole, and an output that the text asks to predict is veiled.
+"""
 
 import re
 from difflib import get_close_matches
+from itertools import pairwise
 from os.path import relpath
 from pathlib import Path
 
 from literate.fence import CODE_SPAN, Fence, Misread
 
 LINK = re.compile(r"\]\((?![a-z]+:|#|//)([^()\s#?]+)")
+ASKED = re.compile(r"\bPredict\b")
 EXERCISES = "## Exercises"
 EXERCISE = re.compile(r"\*\*(\d+)\. ")
 # The lines that an exercise has, in their order, of which {n} is its number.
@@ -29,6 +34,9 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None
         for link in [] if at in inside else LINK.findall(CODE_SPAN.sub("", line)):
             if not _leads_somewhere(path.parent / link, root):
                 raise Misread(at, f"the link `{link}` leads to no file{_meant(link, path, root)}")
+    for code, output in pairwise(fences):
+        if output.language == "output" and not output.solution:
+            _check_veil(lines, code.line, output)
     if EXERCISES in lines:
         first = lines.index(EXERCISES)
         found = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
@@ -52,6 +60,18 @@ def _meant(link: str, path: Path, root: Path) -> str:
     ]
     near = get_close_matches(link, pages, 1)
     return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _check_veil(lines: list[str], code: int, output: Fence) -> None:
+    """Raise Misread unless `output` is veiled where the paragraph above its `code` asks to predict it."""
+    above = "\n".join(lines[: code - 1]).rstrip().rpartition("\n\n")[2]
+    asked, veiled = bool(ASKED.search(above)), "predict" in output.options
+    if asked and not veiled:
+        raise Misread(output.line, "the text asks to predict this output; wanted ```output predict")
+    if veiled and not asked:
+        raise Misread(
+            output.line, "this output is veiled, and the paragraph above asks for no *Predict*"
+        )
 
 
 def _check_exercise(lines: list[str], first: int, number: str) -> None:

@@ -16,6 +16,7 @@ OPTIONS = {
     "name": Option(
         form=re.compile(r"[a-z][a-z_]*$"), words="a word in small letters", to="heatmap"
     ),
+    "predict": Option(flag=True),
     "x": Option(to="chart"),
     "y": Option(to="chart"),
     "caption": Option(),
@@ -52,10 +53,9 @@ def figure(text: str, options: dict[str, str]) -> str:
         exact = tables.chart(text, options.get("x", ""), options.get("y", "")) + _folded(
             exact, "The numbers"
         )
+    veil = " veiled" if "predict" in options else ""
     address = f' id="{options["name"]}"' if "name" in options else ""
-    return (
-        f'<figure class="output{kind}"{address}><figcaption>{caption}</figcaption>{exact}</figure>'
-    )
+    return f'<figure class="output{kind}{veil}"{address}><figcaption>{caption}</figcaption>{exact}</figure>'
 
 
 def _heatmaps(text: str, options: dict[str, str]) -> str:

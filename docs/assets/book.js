@@ -192,6 +192,24 @@
     label.after(menu);
   }
 
+  /* ── What the text asks to predict is shown when it is asked for; see figures.css ───────── */
+
+  function addUnveilButtons() {
+    for (const figure of document.querySelectorAll(".md-content .veiled:not(:has(> .unveil))")) {
+      const made = document.createElement("button");
+      made.type = "button";
+      made.className = "unveil";
+      made.textContent = "Show what it prints";
+      made.addEventListener("click", () => {
+        figure.classList.remove("veiled");
+        made.remove();
+        figure.tabIndex = -1;
+        figure.focus({ preventScroll: true });
+      });
+      figure.append(made);
+    }
+  }
+
   /* ── What was read: a mark at its links, kept in this browser and sent nowhere ─────────── */
 
   const READ = "book-read";
@@ -332,6 +350,7 @@
 
   function start() {
     addCopyButtons();
+    addUnveilButtons();
     nameScrollers();
     mendNames();
     addMenuButton();

@@ -86,3 +86,38 @@ def test_what_breaks_a_rule_is_named_by_its_line(book, old, new, line, said):
     with pytest.raises(PageError) as caught:
         drawn(book, EXERCISE.replace(old, new))
     assert str(caught.value).startswith(f"docs/page.md:{line}: {said}")
+
+
+PREDICTED = """\
+# A page
+
+Two and two. Predict the sum:
+
+```python
+print(2 + 2)
+```
+
+```output predict
+4
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("output predict", "output", "the text asks to predict this output"),
+        (
+            "Predict the",
+            "Here is the",
+            "this output is veiled, and the paragraph above asks for no",
+        ),
+        ("Predict the sum:\n", "Predict it.\n\nThe sum:\n", "this output is veiled"),
+    ],
+)
+def test_an_output_is_veiled_where_the_text_asks_to_predict_it_and_nowhere_else(
+    book, old, new, said
+):
+    drawn(book, PREDICTED)
+    with pytest.raises(PageError, match=rf"docs/page\.md:\d+: {said}"):
+        drawn(book, PREDICTED.replace(old, new))

@@ -378,6 +378,42 @@ def test_a_link_to_a_state_of_a_figure_arrives_there_and_shows_it(visit, size):
     assert shown.locator(f"#{name} .segments input").nth(2).is_checked()
 
 
+PREDICTED = "foundations/scaling.html"
+SEEN = "figure => figure.querySelector('pre, table').checkVisibility({ visibilityProperty: true })"
+SHARP = "figure => getComputedStyle(figure.nextElementSibling).filter"
+
+
+def test_what_the_text_asks_to_predict_is_shown_when_it_is_asked_for(arrive):
+    shown = arrive(PREDICTED)
+    figure = shown.locator("figure.veiled").first.element_handle()
+    place = "figure => [figure.offsetTop, figure.offsetHeight]"
+    before = figure.evaluate(place)
+    assert not figure.evaluate(SEEN)
+    assert "blur" in figure.evaluate(SHARP)
+    figure.query_selector(".unveil").press("Enter")
+    assert (figure.evaluate(SEEN), figure.evaluate(SHARP)) == (True, "none")
+    assert figure.evaluate("figure => figure === document.activeElement")
+    assert figure.evaluate(place) == before
+    assert figure.query_selector(".unveil") is None
+
+
+def test_what_the_text_asks_to_predict_is_shown_to_who_cannot_ask_or_comes_for_it(visit):
+    assert visit(PREDICTED, java_script_enabled=False).locator("figure.veiled").first.evaluate(SEEN)
+    shown = visit(PREDICTED)
+    name = shown.locator("figure.veiled").first.get_attribute("id")
+    shown.goto(f"{shown.url}#{name}")
+    linked = shown.locator(f"#{name}:target")
+    linked.wait_for()
+    shown.evaluate(book.DRAWN)
+    assert linked.evaluate(SEEN)
+    assert not linked.locator(".unveil").is_visible()
+    others = shown.locator("figure.veiled").last
+    assert not others.evaluate(SEEN)
+    shown.emulate_media(media="print")
+    assert others.evaluate(SEEN)
+    assert not others.locator(".unveil").is_visible()
+
+
 def test_the_first_screen_says_what_this_is_and_has_one_start(arrive):
     home = arrive("index.html")
     promise = home.locator(".home-line").inner_text()
