@@ -110,6 +110,12 @@ FOLD = """async ([open, all]) => {
   return changed.length;
 }"""
 
+# Shows what the text asks to predict, as a reader who asks for it does.
+UNVEIL = """() => document.querySelectorAll('.md-content .veiled').forEach((figure) => {
+  figure.classList.remove('veiled');
+  figure.querySelector('.unveil')?.remove();
+})"""
+
 # Goes one page back, and waits until it is there.
 BACK = """async () => {
   const container = () => document.querySelector('[data-md-component=container]'), left = container();

@@ -245,7 +245,7 @@ def look(kept):
     """`look(path)` is a page as `visit` opens it, kept open for the next test that looks at it.
 
     Each test finds the window, the scheme, the medium and what is folded as they were, or with
-    `unfolded` all of the text open; whoever changes more opens a page of their own. The next page
+    `unfolded` all of the text open; what the text asks to predict is shown. Whoever changes more opens a page of their own. The next page
     comes into the same window, which keeps nothing: no file, nothing stored.
     """
     reader, windows = kept
@@ -266,6 +266,7 @@ def look(kept):
             page.evaluate(book.QUIET)
             page.evaluate(AT_FIRST)
             page.evaluate(book.WAKE)
+            page.evaluate(book.UNVEIL)
             page.evaluate(
                 "document.querySelectorAll('[open]').forEach((d) => (d.dataset.first = ''))"
             )

@@ -123,6 +123,7 @@ COLOURS = {
 )
 def test_a_box_fades_at_the_side_where_it_hides_something(visit, path, kinds):
     page = visit(path, viewport=book.NARROW)
+    page.evaluate(book.UNVEIL)
     for name, colours in COLOURS.items():
         book.show(page, **colours)
         for kind in kinds:
