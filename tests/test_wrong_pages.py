@@ -43,7 +43,7 @@ WRONG = {
     "foundations/context.md": {
         "forgets the state": ("word @ W_input + state @ W_state", "word @ W_input"),
         "asks the first word only": ("embed(sentence).mean(dim=0) @ W", "embed(sentence)[0] @ W"),
-        "averages the channels": ("print(sentence.mean(dim=0),", "print(sentence.mean(dim=1),"),
+        "averages the channels": ("print(rows.mean(dim=0),", "print(rows.mean(dim=1),"),
         "the twin is the story": ("twin = boat.clone()  # a copy", "twin = boat"),
         "asks the wrong clue": (
             'weights[1, words.index("paid")]',
