@@ -300,6 +300,10 @@ WRONG = {
             "found = (patterns * weights / (1 - p)) @ clue",
             "found = (patterns.clamp(min=1 - p) * weights / (1 - p)) @ clue",
         ),
+        "what is kept is not made larger": (
+            "found = patterns @ torch.tensor(pair) / (1 - 0.1)",
+            "found = patterns @ torch.tensor(pair)",
+        ),
     },
     "correctness/order.md": {
         "positions forgotten": ("for word in words]] + positions", "for word in words]]"),
