@@ -108,7 +108,10 @@ WRONG = {
             "weights = torch.softmax(dots, dim=-1)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
-        "multiplies": ("steepest(scores / d**0.5)", "steepest(scores * d**0.5)"),
+        "multiplies": (
+            "W_key, scale=head_dim**-0.5)",
+            "W_key, scale=head_dim**0.5)",
+        ),
         "scales by the token's width": (
             "right = torch.softmax(Q @ K.T / head_dim**0.5",
             "right = torch.softmax(Q @ K.T / embed_dim**0.5",
