@@ -480,6 +480,35 @@ WRONG = {
             "weighted=right.weighted",
         ),
     },
+    "production/gates-and-sinks.md": {
+        "the sink takes no part": (
+            "parts = torch.cat([scores, sink[None]]).exp()",
+            "parts = torch.cat([scores, sink[None] - 99]).exp()",
+        ),
+        "one more key has a value": (
+            "torch.cat([values, torch.zeros(1, values.shape[1])])",
+            "torch.cat([values, torch.ones(1, values.shape[1])])",
+        ),
+        "the sigmoid of the other difference": (
+            "share = (scores.logsumexp(dim=0) - sink).sigmoid()\n    return",
+            "share = (sink - scores.logsumexp(dim=0)).sigmoid()\n    return",
+        ),
+        "the trained sink is left out": (
+            'zip([*words, "sink"], weights, strict=True)',
+            'zip([*words, "sink"], weights.flip(0), strict=True)',
+        ),
+        "the gate is not applied": ("{(gate * context).norm():.1f}", "{context.norm():.1f}"),
+        "the last weight is not dropped": (
+            "torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1] @ value",
+            "torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., 1:] @ value",
+        ),
+        "large scores are not large": ("size=2000.0)", "size=2.0)"),
+        "as many tokens as heads": (
+            "verdict(version, learned, T=5)",
+            "verdict(version, learned, T=4)",
+        ),
+        "the cap is no cap": ("capped = 5 * (scores / 5).tanh()", "capped = 5 * (scores / 5)"),
+    },
     "production/flash.md": {
         "stores the scores too": (
             "            scores = query @ K.load(columns).T",
