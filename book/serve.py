@@ -35,6 +35,7 @@ LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
 LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
 INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)").findall
 PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
+SOON = 0.2  # seconds of a run at most from a snapshot to the next
 AROUND = 2  # lines shown before and after one that cannot be read
 DRAWN = (*RUNS, "output", "attention")
 SHOWN = re.compile(
@@ -67,7 +68,12 @@ class Check(threading.Thread):
                 self.served.draw_again()
 
     def _check(self) -> None:
-        self.failures = record.check(self.page)
+        # Another check of this page, which is not done yet, has those that it makes.
+        snapshots = self.served.snapshots.pop(self.page.path, None) or run.Snapshots(SOON)
+        try:
+            self.failures = record.check(self.page, snapshots)
+        finally:
+            self.served.keep(self.page.path, snapshots)
         if self.served.checks[self.page.path] is not self:  # it was saved again meanwhile
             return
         outputs = [step.output.line for step in self.page.steps if step.output and step.is_output]
@@ -85,6 +91,7 @@ class Served:
 
     def __init__(self):
         self.checks: dict[Path, Check] = {}
+        self.snapshots: dict[Path, run.Snapshots] = {}  # of the page that was checked last
         self.wrote: set[str] = set()  # digests of the pages that UPDATE=1 wrote
         self.updates = os.environ.get("UPDATE", "0") not in ("", "0")
         self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
@@ -95,6 +102,7 @@ class Served:
         self.built = threading.Condition()  # held where `pending` is read or changed by a request
         self.left: set[str] = set()  # the same, in the build under way
         self.folder = tempfile.TemporaryDirectory(prefix="serve-")  # a change draws the book anew
+        self.kept = threading.Lock()  # held where `snapshots` change hands
         self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
@@ -180,6 +188,13 @@ class Served:
             say(f"{program.name}: its prose changed; {renewed.outputs} outputs hold as before")
         else:
             check.start()
+
+    def keep(self, path: Path, snapshots: run.Snapshots) -> None:
+        """Have the next check of the page at `path` go on from `snapshots`, and no other page have any."""
+        with self.kept:
+            for other in [*self.snapshots]:
+                self.snapshots.pop(other).close()
+            self.snapshots[path] = snapshots
 
     def mark(self, page: SitePage, program: Page) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""

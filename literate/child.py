@@ -3,6 +3,7 @@
 `run.py` starts this file as a script, so that a page finds torch and the standard library here and
 nothing else. As `fork` it is a fork server: it imports torch, computes nothing, and forks a page for
 each connection that it is handed. As `spawn`, where forking is missing or unsafe, it is one page.
+A page that has run some blocks can become a fork server, too: its forks go on from there.
 Messages are JSON, so that whoever reads them executes nothing of a page.
 
 While a block runs, `__main__` is the page, as it is when a reader runs the exported script, so pickle and
@@ -29,6 +30,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -37,6 +39,7 @@ import warnings
 import weakref
 from json import dumps, loads
 from multiprocessing import connection as connections
+from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,9 +117,9 @@ class PageProcess:
     """A page that runs in this process: one real module, `__main__` while a block runs.
 
     `source` is the page as one Python file, each line where tracebacks find it. In `folder` stand
-    `page`, the folder where it works; `page.py`, its script, which multiprocessing may import
-    again; `printed`, what it prints; and in a process of its own `aside`, what went to descriptor
-    1 past sys.stdout, and `stack`, where it was when it was ended.
+    `page`, the folder where it works, and `temporary`; `page.py`, its script, which multiprocessing may
+    import again; `printed`, what it prints; and in a process of its own `aside`, what went to
+    descriptor 1 past sys.stdout, and `stack`, where it was when it was ended.
     """
 
     def __init__(self, path: str, source: str, folder: str):
@@ -125,16 +128,21 @@ class PageProcess:
         self.future = 0  # what `from __future__` has turned on, for all blocks that follow
         self.module = types.ModuleType("__main__")
         self.module.__file__ = self.script = str(self.folder / "page.py")
-        lines = [line + "\n" for line in source.split("\n")]
-        for file in (path, self.script):
-            linecache.cache[file] = (len(source), None, lines, file)
+        self.show(source)
         self.printed = Printed(self.folder / "printed", "a")
         self.stdout = io.TextIOWrapper(self.printed, "utf-8", newline="\n", write_through=True)
         self.stderr = sys.stderr
         self.aside: tuple[int, tuple] | None = None  # a descriptor, and what its file is like
         self.block_context = contextlib.nullcontext()
+        self.descriptors: list[str] = []  # those that are open before the page opens any
         os.chdir(self.folder / "page")
         determine()
+
+    def show(self, source: str) -> None:
+        """Have tracebacks and `inspect` show the lines of `source`."""
+        lines = [line + "\n" for line in source.split("\n")]
+        for file in (self.path, self.script):
+            linecache.cache[file] = (len(source), None, lines, file)
 
     def take_over(self, environ: dict[str, str]) -> None:
         """Make this process the page's own, as `python page.py` would be in an empty folder."""
@@ -142,6 +150,7 @@ class PageProcess:
         os.environ.update(environ)
         sys.argv[:] = [self.script]
         sys.path.insert(0, os.getcwd())
+        tempfile.tempdir = None  # what was found out before this environment was
         sys.modules["__main__"] = self.module
         sys.stdin = sys.__stdin__ = NoInput()  # type: ignore[misc, assignment]
         sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
@@ -228,6 +237,22 @@ class PageProcess:
         sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
         return said
 
+    def is_forkable(self) -> bool:
+        """Say whether a fork of this process would be the same page: one thread, and its own memory.
+
+        A fork takes no other thread along. Processes, open files, shared memory and what lies in the
+        page's folders it would share with this process, and with other forks.
+        """
+        if sys.platform != "linux" or _children() or _descriptors() != self.descriptors:
+            return False
+        mappings = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+        folders = (self.folder / "page", self.folder / "temporary")
+        return not (
+            len(os.listdir("/proc/self/task")) > 1
+            or any(line.split()[1] == "rw-s" for line in mappings)
+            or any(any(folder.iterdir()) for folder in folders)
+        )
+
     def _went_round(self) -> str:
         """Say what was done to standard output besides printing, or "" when nothing was."""
         if getattr(sys, "stdout", None) is not self.stdout:
@@ -296,23 +321,44 @@ def _children() -> list[int]:
     return found
 
 
-def serve_page(connection: connections.Connection) -> None:
-    """Run the blocks that come over `connection`, and report on each; never returns."""
+def _descriptors() -> list[str]:
+    """List what is open in this process, the listing itself included."""
+    return sorted(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else []
+
+
+def serve_page(connection: connections.Connection, page: PageProcess | None = None) -> None:
+    """Run the blocks that come over `connection`, and report on each; never returns.
+
+    Where there is a `page`, this process is a fork of it, and goes on with the blocks that follow.
+    """
     own = os.getpid()
     _say(connection, pid=own)  # first of all: so a page that does not start can be ended
     told = loads(connection.recv_bytes())
     environ = told.pop("environ")
-    page = PageProcess(**told)
-    page.take_over(environ)
+    if page:
+        page.show(told["source"])
+    else:
+        page = PageProcess(**told)
+        page.take_over(environ)
+    page.descriptors = _descriptors()
     _say(connection)
-    while block := loads(connection.recv_bytes()):
-        said = page.report(block["code"], block["start"])
+    while request := loads(connection.recv_bytes()):
+        if "stand" in request:
+            control = reduction.recv_handle(connection)
+            connection.close()
+            state = random.getstate()  # which a fork would draw anew
+            connection = fork_server(socket.socket(fileno=control))
+            random.setstate(state)
+            serve_page(connection, page)
+        said = page.report(request["code"], request["start"])
         if os.getpid() != own:  # the block forked, and this is the other one
             if isinstance(page.error, SystemExit):
                 page.leave(page.error.code)
-            (page.folder / f"strayed.{block['line']}").touch()
+            (page.folder / f"strayed.{request['line']}").touch()
             os._exit(1)
-        _say(connection, **said)
+        # Where other runs may go on from here; it takes as long as a small block.
+        forkable = request["shares"] and page.is_forkable()
+        _say(connection, **said, forkable=forkable)
     page.end()
     _say(connection)
     os._exit(0)
@@ -350,7 +396,8 @@ def fork_server(control: socket.socket) -> connections.Connection:
             os.setsid()
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            return connection  # and let go of the control and of other pages' connections
+            control.close()
+            return connection  # and let go of other pages' connections
 
 
 def _reap(pid: int, connection: connections.Connection, grace: float, pages: set[int]) -> None:
