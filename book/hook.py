@@ -207,7 +207,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 def _write_index(config: MkDocsConfig) -> None:
     """Write what the search reads. The home page is not in it: it leads to all the others."""
     keywords = config.extra.get("keywords", {})
-    found = [
+    entries = [
         search.Entry(
             page.url,
             unescape(page.meta["description"]),
@@ -218,7 +218,7 @@ def _write_index(config: MkDocsConfig) -> None:
         if "sections" in page.meta and not page.is_homepage
     ]
     site = Path(config.site_dir)
-    (site / "assets/search-index.js").write_text(search.script(found), encoding="utf-8")
+    (site / "assets/search-index.js").write_text(search.script(entries), encoding="utf-8")
     # The theme's own index is empty, and it reads that before it listens; from a disk, as a script.
     settings = (site / "search/search_index.json").read_text(encoding="utf-8")
     (site / "search/search_index.js").write_text(f"var __index = {settings}", encoding="utf-8")

@@ -109,13 +109,13 @@ def _lift(shown: list[str], tag: str) -> str:
 
 def _prose(text: str) -> str:
     """Return what a cell says; HTML is refused, since it could imitate what a cell has printed."""
-    said = CODE.sub("", text)
+    prose = CODE.sub("", text)
     try:
-        check_shown(said)
+        check_shown(prose)
     except Misread as error:
         raise LabError(f"holds {error}") from None
-    if found := HTML.search(said):
-        raise LabError(f"writes HTML, {found[0]!r}; a lab's text is Markdown alone")
+    if tag := HTML.search(prose):
+        raise LabError(f"writes HTML, {tag[0]!r}; a lab's text is Markdown alone")
     return text
 
 
@@ -210,4 +210,4 @@ def _size(svg: Tag) -> None:
 
 def _passed_on(html: str) -> str:
     """Return `html` so that Markdown passes it on as it is."""
-    return LINES.sub(lambda found: f"&#{ord(found[0][0])};" + found[0][1:], html)
+    return LINES.sub(lambda match: f"&#{ord(match[0][0])};" + match[0][1:], html)

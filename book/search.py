@@ -68,7 +68,7 @@ def sections(html: str) -> list[Section]:
     reader.close()
     return [
         Section(anchor, "".join(title).strip(), "\n".join(_tidy("".join(text))))
-        for anchor, title, text in reader.found
+        for anchor, title, text in reader.parts
     ]
 
 
@@ -137,11 +137,11 @@ def _tidy(text: str) -> list[str]:
 
 
 class _Reader(HTMLParser):
-    """Collects `found`: the anchor of each section, and the pieces of its title and of its text."""
+    """Collects `parts`: the anchor of each section, and the pieces of its title and of its text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, list[str], list[str]]] = [("", [], [])]
+        self.parts: list[tuple[str, list[str], list[str]]] = [("", [], [])]
         self.open: list[tuple[str, bool]] = []  # each open tag, and whether what it holds is unseen
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -150,7 +150,7 @@ class _Reader(HTMLParser):
             return
         values = dict(attributes)
         if tag in ("h2", "h3") and values.get("id"):
-            self.found.append((values["id"] or "", [], []))
+            self.parts.append((values["id"] or "", [], []))
         classes = (values.get("class") or "").split()
         unseen = tag in UNSEEN or "data-search-exclude" in values
         unseen = unseen or "headerlink" in classes or "heatmap" in classes
@@ -178,7 +178,7 @@ class _Reader(HTMLParser):
     @property
     def _here(self) -> list[str]:
         """What the next words belong to."""
-        _, title, text = self.found[-1]
+        _, title, text = self.parts[-1]
         return title if self._within("h1", "h2", "h3") else text
 
     def _within(self, *tags: str) -> bool:

@@ -241,7 +241,7 @@ def take(page: SitePage, files: Files, drawn: dict) -> None:
 def _draw_error(page: SitePage, message: str) -> None:
     """Make a MkDocs page say what is wrong with its source, and where."""
     say(message)
-    at = int(found[1]) if (found := re.search(r"\.md:(\d+): ", message)) else 0
+    at = int(place[1]) if (place := re.search(r"\.md:(\d+): ", message)) else 0
     text = Path(page.file.abs_src_path or "").read_text(encoding="utf-8", errors="replace")
     lines = list(enumerate(text.split("\n"), 1))[max(at - AROUND - 1, 0) : at + AROUND]
     around = "".join(f"\n{'▸' if n == at else ' '}{n:5} | {line}" for n, line in lines if at)

@@ -96,8 +96,8 @@ def trim(site: Path) -> None:
     sources = set(site.glob("assets/*.js")) - {words}
     scripts = [path.read_text(encoding="utf-8") for path in sources]
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
-    said = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
-    names = {name for text in said for name in NAME.findall(text)}
+    texts = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
+    names = {name for text in texts for name in NAME.findall(text)}
     for path in site.glob("assets/javascripts/*.js"):
         made = MADE.findall(path.read_text(encoding="utf-8"))
         names.update(name for name in made if not UNASKED.match(name))
@@ -114,10 +114,10 @@ def trim(site: Path) -> None:
 def _kept(css: str, names: set[str]) -> str:
     """Return the rules that can still match something."""
 
-    def rule(found: re.Match) -> str:
-        selectors = SELECTOR.findall(found["selectors"])
+    def rule(matched: re.Match) -> str:
+        selectors = SELECTOR.findall(matched["selectors"])
         used = ",".join(selector for selector in selectors if _can_match(selector, names))
-        return used and used + found["body"]
+        return used and used + matched["body"]
 
     kept = RULE.sub(rule, re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S))
     return re.sub(r"@(?:media|supports)[^{}]*\{\}", "", kept)

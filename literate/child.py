@@ -216,7 +216,7 @@ class PageProcess:
         message, category, file and line of each warning, "alive" the threads and processes that run on.
         """
         warned: list[tuple[str, str, str, int]] = []
-        said: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": None}
+        outcome: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": None}
         outside = sys.stdout, sys.modules["__main__"], warnings.showwarning
 
         def show(message, category, filename, lineno, file=None, line=None):
@@ -227,15 +227,15 @@ class PageProcess:
         self.error, self.printed.start = None, self.printed.tell()
         sys.stdout, sys.modules["__main__"], warnings.showwarning = self.stdout, self.module, show
         try:
-            said["unshown"] = self.execute(code, start)
+            outcome["unshown"] = self.execute(code, start)
         except BaseException as error:
             self.error = error
-            said["raised"] = type(error).__name__ or "an exception without a name"
-            said["last_line"] = _encodable(_last_line(error))
-            said["traceback"] = _encodable("".join(traceback.format_exception(error)))
-        said |= {"warned": warned, "alive": _alive(), "broken": self._went_round()}
+            outcome["raised"] = type(error).__name__ or "an exception without a name"
+            outcome["last_line"] = _encodable(_last_line(error))
+            outcome["traceback"] = _encodable("".join(traceback.format_exception(error)))
+        outcome |= {"warned": warned, "alive": _alive(), "broken": self._went_round()}
         sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
-        return said
+        return outcome
 
     def is_forkable(self) -> bool:
         """Say whether a fork of this process would be the same page: one thread, and its own memory.
@@ -269,8 +269,8 @@ class PageProcess:
 def _file_of(descriptor: int) -> tuple:
     """Return which file a descriptor leads to, and its size."""
     with contextlib.suppress(OSError):
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino, found.st_size
+        state = os.fstat(descriptor)
+        return state.st_dev, state.st_ino, state.st_size
     return ()
 
 
@@ -314,11 +314,11 @@ def _alive() -> list[str]:
 
 def _children() -> list[int]:
     """List the processes whose parent is this one; none where the system does not tell."""
-    found = []
+    children = []
     for file in glob.glob("/proc/self/task/*/children"):
         with contextlib.suppress(OSError):
-            found += [int(pid) for pid in Path(file).read_text().split()]
-    return found
+            children += [int(pid) for pid in Path(file).read_text().split()]
+    return children
 
 
 def _descriptors() -> list[str]:
@@ -350,7 +350,7 @@ def serve_page(connection: connections.Connection, page: PageProcess | None = No
             connection = fork_server(socket.socket(fileno=control))
             random.setstate(state)
             serve_page(connection, page)
-        said = page.report(request["code"], request["start"])
+        outcome = page.report(request["code"], request["start"])
         if os.getpid() != own:  # the block forked, and this is the other one
             if isinstance(page.error, SystemExit):
                 page.leave(page.error.code)
@@ -358,14 +358,14 @@ def serve_page(connection: connections.Connection, page: PageProcess | None = No
             os._exit(1)
         # Where other runs may go on from here; it takes as long as a small block.
         forkable = request["shares"] and page.is_forkable()
-        _say(connection, **said, forkable=forkable)
+        _say(connection, **outcome, forkable=forkable)
     page.end()
     _say(connection)
     os._exit(0)
 
 
-def _say(connection: connections.Connection, **said: object) -> None:
-    connection.send_bytes(dumps(said).encode())
+def _say(connection: connections.Connection, **message: object) -> None:
+    connection.send_bytes(dumps(message).encode())
 
 
 def fork_server(control: socket.socket) -> connections.Connection:

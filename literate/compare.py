@@ -84,17 +84,19 @@ def differences(expected: str, printed: str) -> list[Difference]:
     if len(before) != len(after):
         return _realign(before, after)
     pairs = enumerate(zip(before, after, strict=True))
-    found = [Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new]
-    parts = [part for difference in found for part in difference.parts]
+    differing = [
+        Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new
+    ]
+    parts = [part for difference in differing for part in difference.parts]
     near = [part for part in parts if part.kind == "near"]
     excused = {"equal"}
     if any(part.kind in ("equal", "near", "far") for part in parts):
         excused.add("blank")  # another number, so perhaps another padding
     if len(near) <= math.ceil(len(NUMBER.findall(expected)) / MOVERS) and _in_order(near):
         excused.add("near")
-    for difference in found:
+    for difference in differing:
         difference.parts = [part for part in difference.parts if part.kind not in excused]
-    return [difference for difference in found if difference.parts][:MOST]
+    return [difference for difference in differing if difference.parts][:MOST]
 
 
 def agree(expected: str, printed: str) -> bool:
@@ -110,8 +112,8 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
         return _failure(page, result.line or block.line, result.broken)
     if result.raised and result.raised != block.raises:
         wanted = f"; the page expects {block.raises}" if block.raises else ""
-        said = result.traceback, _so_far(result.printed)
-        return _failure(page, result.line, result.last_line + wanted, *said)
+        parts = result.traceback, _so_far(result.printed)
+        return _failure(page, result.line, result.last_line + wanted, *parts)
     if result.printed and not result.printed.endswith("\n"):
         what = f"{where} leaves its last line open, in which a script would go on; end the line"
         return _failure(page, block.line, what, _so_far(result.printed))
@@ -131,10 +133,10 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
         accept = f"To accept it: make update PAGE={page.name}"
         failure = _failure(page, output.line, what, _so_far(printed), accept)
         return failure if printed != output.text else None
-    if found := differences(output.text, printed):
+    if differing := differences(output.text, printed):
         what = f"the output differs from what {where} prints"
         accept = f"To accept it: make update PAGE={page.name}"
-        return _failure(page, output.line + 1 + found[0].index, what, _diff(found), accept)
+        return _failure(page, output.line + 1 + differing[0].index, what, _diff(differing), accept)
     return None
 
 
@@ -192,14 +194,14 @@ def _parts(old: str, new: str) -> list[Part]:
     before, after = NUMBER.split(old), NUMBER.split(new)
     if len(before) != len(after):
         return [_text(old, new)]
-    found, at = [], 0
+    parts, at = [], 0
     for place, (a, b) in enumerate(zip(before, after, strict=True)):
         if a != b and place % 2:  # texts stand at even places, numbers at odd ones
-            found.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
+            parts.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
         elif a != b:
-            found.append(_text(a, b, at))
+            parts.append(_text(a, b, at))
         at += len(b)
-    return found
+    return parts
 
 
 def _text(old: str, new: str, at: int = 0) -> Part:
@@ -246,12 +248,12 @@ def _realign(before: list[str], after: list[str]) -> list[Difference]:
     before, after = before[start : len(before) - end], after[start : len(after) - end]
     before, after = before[:MOST], after[:MOST]
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    found = []
+    differing = []
     for _, i, i_end, j, j_end in (step for step in matcher.get_opcodes() if step[0] != "equal"):
         for step, (old, new) in enumerate(zip_longest(before[i:i_end], after[j:j_end])):
             parts = [] if None in (old, new) else [_text(old, new)]
-            found.append(Difference(start + min(i + step, max(i_end - 1, i)), old, new, parts))
-    return found
+            differing.append(Difference(start + min(i + step, max(i_end - 1, i)), old, new, parts))
+    return differing
 
 
 def _near_lines(old: str, new: str) -> bool:
@@ -264,10 +266,10 @@ def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
     return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
 
 
-def _diff(found: list[Difference]) -> str:
+def _diff(differing: list[Difference]) -> str:
     """Draw differences as page line, printed line and marks under what moved."""
     rows = []
-    for difference in found[:SHOWN]:
+    for difference in differing[:SHOWN]:
         places = [part.where for part in difference.parts]
         left = places[0].start - WIDEST // 2 if places and places[0].stop > WIDEST else 0
         marks = [" "] * max((place.stop for place in places), default=0)
@@ -279,7 +281,7 @@ def _diff(found: list[Difference]) -> str:
             ("    ", "".join(marks) or None),
         )
         rows += [sign + line[left : left + WIDEST] for sign, line in lines if line is not None]
-    more, least = len(found) - SHOWN, "at least " if len(found) >= MOST else ""
+    more, least = len(differing) - SHOWN, "at least " if len(differing) >= MOST else ""
     return "\n".join(rows) + (f"\n  … and {least}{more} more lines" if more > 0 else "")
 
 

@@ -211,9 +211,9 @@ def pages(root: str | Path) -> list[Path]:
     """Return the paths of all pages of the book below `root`: the README, then docs/ in order."""
     root = Path(root)
     folders = os.walk(root / "docs", followlinks=True)
-    found = sorted(Path(folder, name) for folder, _, names in folders for name in names)
+    paths = sorted(Path(folder, name) for folder, _, names in folders for name in names)
     readme = root / "README.md"
-    return [path for path in [readme, *found] if is_page(path, root) and path.exists()]
+    return [path for path in [readme, *paths] if is_page(path, root) and path.exists()]
 
 
 def files(root: str | Path) -> list[Path]:

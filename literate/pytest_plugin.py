@@ -178,8 +178,8 @@ class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
     def check(self) -> tuple[int, str]:
-        if found := prose.unsupported_numbers(self.parent.page):
-            raise Failed("\n".join(found))
+        if complaints := prose.unsupported_numbers(self.parent.page):
+            raise Failed("\n".join(complaints))
         return 0, ""
 
 

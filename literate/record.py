@@ -25,11 +25,11 @@ FOLDER = ".checked"
 
 def _digest_of_code(folder: Path) -> str:
     """Return a digest of the Python files below `folder`, the same whatever ends their lines."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        found.update(f"{path.relative_to(folder).as_posix()}\0{text}\0".encode())
-    return found.hexdigest()
+        sha.update(f"{path.relative_to(folder).as_posix()}\0{text}\0".encode())
+    return sha.hexdigest()
 
 
 CHECKER = _digest_of_code(Path(__file__).parent)  # as this process began with it
@@ -117,8 +117,8 @@ def renew(page: Page) -> Record | None:
 def _last(page: Page) -> Record | None:
     """Return the last record of `page`, of whatever text, where the checker and torch are the same."""
     try:
-        found = json.loads(_path(page).read_text(encoding="utf-8"))
-        record = Record(**{field.name: found[field.name] for field in fields(Record)})
+        stored = json.loads(_path(page).read_text(encoding="utf-8"))
+        record = Record(**{field.name: stored[field.name] for field in fields(Record)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
     now = checker(page), compare.pinned_torch(page.root) or record.torch

@@ -190,29 +190,29 @@ class Run:
             except NotStarted as error:
                 self.process, self.unstarted = None, f"the page did not go on: {error}"
 
-    def _result(self, block: Block, said: dict | None) -> Result:
+    def _result(self, block: Block, answer: dict | None) -> Result:
         """Return what came of `block`, given what its process said; None when it said nothing."""
-        if said is None:
+        if answer is None:
             what = f"the block at {self.page.name}:{block.line} ran longer than {LIMIT:g} s"
             return self._stopped(block, what)
-        if "ended" in said:
+        if "ended" in answer:
             what = f"the block on line {block.line} ended the process of its page"
-            return self._stopped(block, f"{what} ({_ending(said['ended'])})")
-        self.alive = {name: self.alive.get(name, block.line) for name in said["alive"]}
-        self.forkable = said.get("forkable", False)
-        for warning in said["warned"]:
+            return self._stopped(block, f"{what} ({_ending(answer['ended'])})")
+        self.alive = {name: self.alive.get(name, block.line) for name in answer["alive"]}
+        self.forkable = answer.get("forkable", False)
+        for warning in answer["warned"]:
             self._warn(*warning)
         if strayed := self._strayed():
             return strayed
-        text, line = self._relabel(said["traceback"], block)
-        result = Result(self._printed(), said["raised"], said["last_line"], text, line)
-        if said["broken"]:
-            result.broken, result.line = said["broken"], block.line
-        elif said["unshown"] and not block.raises:
-            result.broken, at = said["unshown"]
+        text, line = self._relabel(answer["traceback"], block)
+        result = Result(self._printed(), answer["raised"], answer["last_line"], text, line)
+        if answer["broken"]:
+            result.broken, result.line = answer["broken"], block.line
+        elif answer["unshown"] and not block.raises:
+            result.broken, at = answer["unshown"]
             file, at = self.page.origin(at)
             result.line = at if file == self.page.path else line
-        elif block.fill and not said["raised"]:
+        elif block.fill and not answer["raised"]:
             try:
                 result.printed = block.fill(block.fence.text, json.loads(result.printed))
             except ValueError as error:
@@ -222,11 +222,11 @@ class Run:
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""
         assert self.process, "the last block ran there"
-        said = self.process.ask(None, min(GRACE, LIMIT))
-        if said is None:
+        answer = self.process.ask(None, min(GRACE, LIMIT))
+        if answer is None:
             return self._outlived(last, list(self.alive) or ["an exit handler"])
-        if "ended" in said:
-            what = f"the page's exit handlers ended its process ({_ending(said['ended'])})"
+        if "ended" in answer:
+            what = f"the page's exit handlers ended its process ({_ending(answer['ended'])})"
             return self._stopped(last, what)
         left = self.process.left()
         if printed := self._printed():
@@ -380,18 +380,18 @@ class _Process:
         try:
             if not self.connection.poll(seconds):
                 return None
-            said = json.loads(self.connection.recv_bytes())
+            message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
-            said = _reap(self.spawned) if self.spawned else {"ended": None}
-        self.over = "ended" in said
-        return said
+            message = _reap(self.spawned) if self.spawned else {"ended": None}
+        self.over = "ended" in message
+        return message
 
     def _last_word(self, seconds: float) -> dict:
         """Return what is said when the process ends; {} if that is not within `seconds`."""
         deadline = time.monotonic() + seconds
-        while not self.over and (said := self._receive(max(0.0, deadline - time.monotonic()))):
+        while not self.over and (message := self._receive(max(0.0, deadline - time.monotonic()))):
             if self.over:
-                return said
+                return message
         return {}
 
     def _stop(self, *signals: int) -> None:
@@ -407,15 +407,15 @@ def _reap(process: subprocess.Popen) -> dict:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
     process.kill()
-    said = {"ended": process.wait(), "left": []}
-    deadline = time.monotonic() + (min(GRACE, LIMIT) if said["ended"] == 0 else 0.0)
+    message = {"ended": process.wait(), "left": []}
+    deadline = time.monotonic() + (min(GRACE, LIMIT) if message["ended"] == 0 else 0.0)
     with contextlib.suppress(AttributeError, OSError):  # no such group, or no groups
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGKILL)
-        said["left"] = ["a process"]
-    return said
+        message["left"] = ["a process"]
+    return message
 
 
 def _python(kind: str, handle: int) -> subprocess.Popen:
