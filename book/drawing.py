@@ -69,7 +69,7 @@ def named(text: str, line: int) -> str:
 
 
 def _inline(path: Path, title: str, said: str) -> str:
-    """Return the drawing at `path` as one line of HTML with its title and what is said of it."""
+    """Return the drawing at `path` as one line of HTML, with its title and its description."""
     root, name = read(path), path.stem
     for element in root.iter():
         element.tag = element.tag.removeprefix(SVG)

@@ -222,7 +222,7 @@ def _check_free(server: LiveReloadServer) -> None:
 
 
 def _state_of(page: SitePage, files: Files) -> tuple:
-    """Return all that the drawing of a page rests on: files, and which of its links lead somewhere."""
+    """Return all that the drawing of a page depends on: files, and which of its links lead somewhere."""
     own, folder = Path(page.file.abs_src_path or ""), dirname(page.file.src_uri)
     text = own.read_text(encoding="utf-8", errors="replace")
     included = {Path(page.file.src_dir or "").parent / "snippets" / one for one in INCLUDED(text)}
@@ -233,13 +233,13 @@ def _state_of(page: SitePage, files: Files) -> tuple:
 
 
 def take(page: SitePage, files: Files, drawn: dict) -> None:
-    """Make a MkDocs page what was drawn of it, in another process or for another build."""
+    """Set on a MkDocs page what was `drawn`, in another process or for another build."""
     links = {files.get_file_from_path(name): to for name, to in drawn["links_to_anchors"].items()}
     vars(page).update(drawn | {"meta": dict(drawn["meta"]), "links_to_anchors": links})
 
 
 def _draw_error(page: SitePage, message: str) -> None:
-    """Make a MkDocs page say what is wrong with its source, and where."""
+    """Show, in place of a MkDocs page, what is wrong with its source, and where."""
     say(message)
     at = int(place[1]) if (place := re.search(r"\.md:(\d+): ", message)) else 0
     text = Path(page.file.abs_src_path or "").read_text(encoding="utf-8", errors="replace")

@@ -1,10 +1,10 @@
-"""The process in which a page runs: it executes blocks, says what each did, and judges nothing.
+"""The process in which a page runs: it executes blocks and reports what each did; it compares nothing.
 
 `run.py` starts this file as a script, so that a page finds torch and the standard library here and
 nothing else. As `fork` it is a fork server: it imports torch, computes nothing, and forks a page for
 each connection that it is handed. As `spawn`, where forking is missing or unsafe, it is one page.
 A page that has run some blocks can become a fork server, too: its forks go on from there.
-Messages are JSON, so that whoever reads them executes nothing of a page.
+Messages are JSON, so that reading one executes nothing of a page.
 
 While a block runs, `__main__` is the page, as it is when a reader runs the exported script, so pickle and
 `inspect.getsource` behave as they do there. Code of an include is compiled at lines after the end of the
@@ -67,7 +67,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def determine() -> None:
-    """Set every seed, and threads: in the page, for a fork draws seeds anew and takes no thread along."""
+    """Set every seed and the number of threads.
+
+    This is done in the page's own process, since a fork keeps no thread and draws new seeds.
+    """
     random.seed(SEED)
     if numpy := _installed("numpy.random"):
         numpy.seed(SEED)
@@ -77,7 +80,7 @@ def determine() -> None:
 
 
 def _installed(name: str) -> Any:
-    """Return the module of this name; None where it is not installed, since a page may do without."""
+    """Return the module of this name, or None where it is not installed: a page may do without it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -85,7 +88,7 @@ def _installed(name: str) -> Any:
 
 
 class BlockStopped(BaseException):
-    """A block did what none may; not an Exception, so that `except Exception` lets it through."""
+    """A block did what no block may do. It is no Exception, so that `except Exception` does not catch it."""
 
     __module__ = "builtins"  # so that a traceback names it without a module
 
@@ -105,7 +108,7 @@ class Printed(io.FileIO):
 
 
 class NoInput(io.StringIO):
-    """Standard input for a block: nobody is there to type."""
+    """The standard input of a block, which raises: nobody is there to type."""
 
     def readline(self, *_):
         raise RuntimeError("a block cannot ask for input: a page runs with nobody at the keyboard")
@@ -209,7 +212,7 @@ class PageProcess:
         os._exit((code or 0) & 0xFF)
 
     def report(self, code: str, start: int) -> dict[str, Any]:
-        """Execute `code` and say what came of it.
+        """Execute `code` and return its outcome.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
         text. "broken" says how it went round stdout, "unshown" what `execute` returned. "warned" lists
@@ -267,7 +270,7 @@ class PageProcess:
 
 
 def _file_of(descriptor: int) -> tuple:
-    """Return which file a descriptor leads to, and its size."""
+    """Return the device, the inode and the size of the file behind a descriptor; () where it is closed."""
     with contextlib.suppress(OSError):
         state = os.fstat(descriptor)
         return state.st_dev, state.st_ino, state.st_size
@@ -294,7 +297,7 @@ def _is_for_show(expression: ast.expr, value: object) -> bool:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the line that names the exception; the first, where the message has several."""
+    """Return the line of a traceback that names the exception, the first one if its message has several."""
     entries = traceback.format_exception_only(error)
     # Before it stands the code of a SyntaxError, indented; after it stand notes.
     named = (entry for entry in entries if not entry.startswith(" "))
@@ -385,7 +388,7 @@ def fork_server(control: socket.socket) -> connections.Connection:
                 _reap(*page, {pid for pid, *_ in pages.values()})
                 continue
             grace, handles, *_ = socket.recv_fds(control, 64, 1, socket.MSG_CMSG_CLOEXEC)
-            if not handles:  # whoever started this process is gone
+            if not handles:  # the process at the other end has ended
                 _kill_all(set())
                 os._exit(0)
             connection = connections.Connection(handles[0])
@@ -412,7 +415,7 @@ def _reap(pid: int, connection: connections.Connection, grace: float, pages: set
 
 
 def _orphans(pages: set[int]) -> list[int]:
-    """List the children that are no page and still run; those that have ended are reaped."""
+    """List the children that still run and are no pages; reap those that have ended."""
     others = [pid for pid in _children() if pid not in pages]
     return [pid for pid in others if os.waitpid(pid, os.WNOHANG) == (0, 0)]
 

@@ -1,4 +1,4 @@
-"""Hold what a block printed against what the page says, and say where they part.
+"""Compare what a block printed with what the page says, and say where they differ.
 
 Everything but a float agrees only as the same text. Equal floats agree however they are written:
 `15.` and `15.0000`, `-0.0` and `0.0`. Another float may lie one unit of the last printed place
@@ -40,11 +40,11 @@ MOVERS = 20  # one number in so many may use its allowance
 SHOWN = 8  # lines shown
 MOST = 200  # differences told
 WIDEST = 160  # characters of a line
-NOT_RUN = "not run to the end"  # what is said of a block that follows one that failed
+NOT_RUN = "not run to the end"  # in the report on a block that follows one that failed
 
 
 class Part(NamedTuple):
-    """Where two lines part: the place in the printed one, what stands there in both, and the `kind`.
+    """Where two lines differ: the place in the printed one, what stands there in both, and the `kind`.
 
     Numbers are "equal", though written otherwise, "near" or "far"; blanks beside a number are a
     "blank", and all else is "text".
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Difference:
-    """One line that differs: its index in the page's text, both versions, and where they part."""
+    """One line that differs: its index in the page's text, both versions, and the parts that differ."""
 
     index: int
     expected: str | None
@@ -141,7 +141,10 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
 
 
 def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
-    """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
+    """Run a page up to `block`.
+
+    Returns why the block does not hold, and why that is excused on this platform, if it is.
+    """
     result, page = run.upto(block), run.page
     if run.failed and run.failed.line < block.line:
         what = f"{NOT_RUN}: the block on line {run.failed.line} failed first"
@@ -174,7 +177,7 @@ def pinned_torch(root: Path) -> str:
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package, without what names its build."""
+    """Return the version of an installed package without the name of its build, such as +cpu."""
     try:
         return version(package).partition("+")[0]
     except PackageNotFoundError:
@@ -182,7 +185,7 @@ def version_of(package: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text as a page can hold it: no blanks at the ends of lines, no empty lines at its end."""
+    """Split a text into lines, without blanks at their ends and without empty lines at the end of all."""
     lines = [line.rstrip() for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
@@ -205,7 +208,7 @@ def _parts(old: str, new: str) -> list[Part]:
 
 
 def _text(old: str, new: str, at: int = 0) -> Part:
-    """Return the Part between two texts, of which `new` stands at `at` in its line, between numbers."""
+    """Return the Part in which two texts between numbers differ; `new` begins at column `at` of its line."""
     start = _alike(old, new, eq)
     end = _alike(old[start:][::-1], new[start:][::-1], eq)
     where = slice(at + start, at + max(len(new) - end, start + 1))
@@ -227,7 +230,7 @@ def _distance(page: str, printed: str) -> str:
 
 
 def _form(number: str) -> tuple[int, bool] | None:
-    """Return how many decimals a number has and whether a power; None for one that may not move."""
+    """Return how many decimals a number has and whether it has a power; None if it must be exact."""
     mantissa, power, _ = number.partition("e")
     whole, _, decimals = mantissa.partition(".")
     significant = (whole + decimals).lstrip("-+0")
@@ -235,14 +238,14 @@ def _form(number: str) -> tuple[int, bool] | None:
 
 
 def _in_order(near: list[Part]) -> bool:
-    """Say whether numbers that moved stand to each other as they did: no swap passes for drift."""
+    """Say whether the numbers that moved keep their order, so that no exchange passes for rounding."""
     values = sorted((Decimal(part.expected), Decimal(part.printed)) for part in near)
     printed = [new for _, new in values]
     return printed == sorted(printed)
 
 
 def _realign(before: list[str], after: list[str]) -> list[Difference]:
-    """Return the first Differences between texts of different length, but for their like ends."""
+    """Return the first Differences between texts of different length, after the lines in which both begin."""
     start = _alike(before, after, _near_lines)
     end = _alike(before[start:][::-1], after[start:][::-1], _near_lines)
     before, after = before[start : len(before) - end], after[start : len(after) - end]
@@ -261,13 +264,13 @@ def _near_lines(old: str, new: str) -> bool:
 
 
 def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
-    """Count the items with which both begin, as far as they are the same."""
+    """Count the items with which both sequences begin alike."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
 
 
 def _diff(differing: list[Difference]) -> str:
-    """Draw differences as page line, printed line and marks under what moved."""
+    """Show each difference as the page's line, the printed line, and marks under what differs."""
     rows = []
     for difference in differing[:SHOWN]:
         places = [part.where for part in difference.parts]

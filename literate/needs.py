@@ -1,4 +1,4 @@
-"""Find which code of a page its end needs, by the names that each statement makes and uses."""
+"""Find the code that the last blocks of a page need, by the names that each statement makes and uses."""
 
 import ast
 import builtins

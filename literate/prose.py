@@ -105,7 +105,7 @@ def unsupported_numbers(page: Page) -> list[str]:
 
 
 def stale_in_notebook(path: Path) -> list[str]:
-    """Return the same for the Markdown cells of a lab, held by its code and its stored outputs."""
+    """Return the same for the Markdown cells of a lab, whose code and stored outputs hold the numbers."""
     places = [
         f"cell {number}, line {line}"
         for number, cell in enumerate(_cells(path), 1)
@@ -116,7 +116,7 @@ def stale_in_notebook(path: Path) -> list[str]:
 
 
 def quotes(page: Page) -> bool:
-    """Say whether there is a number to hold in the prose of `page`."""
+    """Say whether the prose of `page` has a number that something must hold."""
     return any(one.digits >= DIGITS for one in numerals(_mask(_prose(page))))
 
 
@@ -204,7 +204,7 @@ class Paragraph(NamedTuple):
 
 
 class _Linked:
-    """The sources where a paragraph links; they are read where all others hold a number not."""
+    """The sources of the places that a paragraph links. They are read only if no other holds a number."""
 
     def __init__(self, paragraph: Paragraph):
         self.paragraph = paragraph
@@ -324,7 +324,7 @@ def _prose(page: Page) -> str:
 
 
 def _mask(text: str) -> str:
-    """Return `text` with blanks for what is no prose, each line and column where it was."""
+    """Return `text` with blanks in place of all that is no prose, so that lines and columns stay."""
     lines, apart = [], 0
     for line in text.split("\n"):
         heading = HEADING.match(line)
@@ -335,7 +335,7 @@ def _mask(text: str) -> str:
 
 
 def _blank(match: re.Match) -> str:
-    """Return blanks for markup, but for what it has a reader see or hear."""
+    """Return blanks in place of markup, and leave what a reader sees or hears of it."""
     if SPAN.fullmatch(match[0]):
         return match[0]
     blank = re.sub(r"[^\n]", " ", match[0])

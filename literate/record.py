@@ -1,9 +1,9 @@
 """What was checked, with which versions, and when: one record per page, in a folder that git ignores.
 
 A run in which every block of a page held writes the page's record, as the last thing that it does.
-Whatever else happens in a run deletes the record: a block that does not hold, and an error of the
-checker too. The site's mark says what a record says, as long as nothing changed that the check rests
-on: the page and what it includes, the files that it finds, the checker, and the pinned torch.
+Anything else deletes the record: a block that does not hold, and an error of the checker too. The
+site's mark says what a record says, as long as nothing has changed that the check depends on: the page
+and what it includes, the stored files, the checker, and the pinned torch.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def _digest(parts: list[str], page: Page) -> str:
 
 
 def checker(page: Page) -> str:
-    """Return a digest of all code that a check of `page` rests on: this package, and its project's."""
+    """Return a digest of all code that a check of `page` depends on: this package, and its project's."""
     added = _digest_of_project(page.project.code)
     return hashlib.sha256(f"{CHECKER}{added}".encode()).hexdigest()
 

@@ -60,7 +60,7 @@ def fetched(root: Path, home: Path) -> dict[str, str]:
 
 
 class NotStarted(Exception):
-    """No process could be had for a page; the message says what was tried."""
+    """No process could be started for a page; the message says what was tried."""
 
 
 @dataclass
@@ -191,7 +191,7 @@ class Run:
                 self.process, self.unstarted = None, f"the page did not go on: {error}"
 
     def _result(self, block: Block, answer: dict | None) -> Result:
-        """Return what came of `block`, given what its process said; None when it said nothing."""
+        """Return the Result of `block`, given the answer of its process; None is no answer in time."""
         if answer is None:
             what = f"the block at {self.page.name}:{block.line} ran longer than {LIMIT:g} s"
             return self._stopped(block, what)
@@ -286,26 +286,26 @@ class Run:
 
 
 def solutions_come_early(page: Page) -> bool:
-    """Say whether a block that is no solution stands after one that is: it must not lean on it."""
+    """Say whether a block stands after a solution and is none itself: it must not need the solution."""
     kinds = [block.solution for block in page.blocks]
     return True in kinds and False in kinds[kinds.index(True) :]
 
 
 def prepare() -> None:
-    """Start what pages are forked from, so that the first does not wait for torch."""
+    """Start the fork server, so that the first page does not wait until torch is imported."""
     if FORKS:
         _fork_server()
 
 
 def _ending(status: int | None) -> str:
-    """Say what the exit status of a process means; None where it is not known."""
+    """Say what the exit status of a process means; None is an unknown status."""
     if status is None or status >= 0:
         return f"exit status {'unknown' if status is None else status}"
     return signal.Signals(-status).name
 
 
 class _Process:
-    """A page in a process of its own, and our end of the line to it.
+    """A page in a process of its own, and our end of the connection to it.
 
     It is forked from a fork server or a snapshot; without one it is spawned.
     """
@@ -345,7 +345,7 @@ class _Process:
         return bool(self.pid)
 
     def stand_still(self, control: socket.socket) -> None:
-        """Have the process run no further, and fork pages for whoever has the other end of `control`."""
+        """Make a fork server of the process: it forks pages for the other end of `control`, and runs no further."""
         with control:
             self._send({"stand": "still"})
             reduction.send_handle(self.connection, control.fileno(), self.pid)
@@ -403,7 +403,7 @@ class _Process:
 
 
 def _reap(process: subprocess.Popen) -> dict:
-    """Wait for a spawned page, and say how it ended and whether its group outlived it."""
+    """Wait for a spawned page; return its exit status, and what of its process group still ran."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
     process.kill()
@@ -419,7 +419,10 @@ def _reap(process: subprocess.Popen) -> dict:
 
 
 def _python(kind: str, handle: int) -> subprocess.Popen:
-    """Start child.py as a `kind`, with a `handle` to what leads here; no terminal reaches it."""
+    """Start child.py as a `kind` of process, which inherits one end of a connection as `handle`.
+
+    It has no standard input and no terminal.
+    """
     inherited: dict[str, Any]
     if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
@@ -435,7 +438,7 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
 
 
 class _Forks:
-    """A process that pages are forked from, and our end of the line to it."""
+    """A process that pages are forked from, and our end of the socket that leads to it."""
 
     def __init__(self):
         self.forked = False  # whether a page came from it
@@ -452,7 +455,7 @@ class _Forks:
 
 
 class _ForkServer(_Forks):
-    """The one that has run nothing."""
+    """The process that has imported torch and computed nothing."""
 
     def __init__(self):
         super().__init__()
@@ -474,7 +477,7 @@ class _ForkServer(_Forks):
 
 
 class _Snapshot(_Forks):
-    """A page that stands still after some `steps`, with what came of them."""
+    """A page that stands still after some `steps`, with their results."""
 
     def __init__(self, process: _Process, steps: tuple, results: list[Result], alive: dict):
         super().__init__()
@@ -524,7 +527,7 @@ class Snapshots:
 
 
 def _steps(page: Page, blocks: list[Block]) -> tuple:
-    """Return what decides, block by block, what a run does and what is kept of it."""
+    """Return, for each block, all that its result depends on, the blocks above it aside."""
     stored = [
         (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files(page.root)
     ]
@@ -535,7 +538,7 @@ def _steps(page: Page, blocks: list[Block]) -> tuple:
 
 @cache
 def _fork_server() -> _ForkServer:
-    """Start this process's fork_server, once."""
+    """Return the fork server of this process; the first call starts it."""
     return _ForkServer()
 
 
