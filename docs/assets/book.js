@@ -23,15 +23,14 @@
 
   /* ── Copy ──────────────────────────────────────────────────────────────────────────────── */
 
-  /* The program that ends with each block: all blocks before it, and the block. Of a block that ends
+  /* The program that ends with a block: all blocks before it, and the block. Of a block that ends
      in an error the page brings along the form in which the error is caught. A lab has no programs. */
-  function programs() {
-    const template = document.getElementById("guarded");
-    if (!template) return [];
+  function program(code) {
     const blocks = [...document.querySelectorAll(".md-content .highlight[class*=language-py] pre > code")];
-    const pieces = blocks.map((code) => code.textContent);
-    for (const guarded of template.content.children) pieces[guarded.dataset.block] = guarded.textContent;
-    return blocks.map((code, i) => [...pieces.slice(0, i), code.textContent].join("\n"));
+    const pieces = blocks.map((block) => block.textContent);
+    const { children } = document.getElementById("guarded").content;
+    for (const guarded of children) pieces[guarded.dataset.block] = guarded.textContent;
+    return [...pieces.slice(0, blocks.indexOf(code)), code.textContent].join("\n");
   }
 
   async function toClipboard(text) {
@@ -69,8 +68,7 @@
   }
 
   function addCopyButtons() {
-    const whole = programs();
-    let runnable = 0;
+    const whole = document.getElementById("guarded");
     for (const block of document.querySelectorAll(".md-content .highlight")) {
       const code = block.querySelector("pre > code");
       if (!code || block.querySelector(".book-copy")) continue;
@@ -79,9 +77,8 @@
       bar.setAttribute("role", "toolbar");
       bar.setAttribute("aria-label", "Copy");
       bar.append(button("copy", "Copy this block", () => code.textContent));
-      if (/\blanguage-py/.test(block.className) && whole.length) {
-        const program = whole[runnable++];
-        bar.append(button("above", "Copy with everything above", () => program));
+      if (/\blanguage-py/.test(block.className) && whole) {
+        bar.append(button("above", "Copy with everything above", () => program(code)));
         bar.lastChild.tabIndex = -1;
       }
       block.append(bar);
@@ -348,7 +345,17 @@
   if (!stylesFollow)
     document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 
+  /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
+
+  let parts = [];
+  function takeApart() {
+    for (const part of parts.filter(({ isConnected }) => !isConnected))
+      for (const element of [part, ...part.querySelectorAll("*")]) element.replaceChildren();
+    parts = [...document.querySelectorAll("[data-md-component]")];
+  }
+
   function start() {
+    takeApart();
     addCopyButtons();
     addUnveilButtons();
     nameScrollers();

@@ -454,3 +454,21 @@ def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
     home.get_by_role("button", name="Reset").click()
     assert words.first.get_attribute("aria-pressed") == "false"
     assert outcome.inner_text().startswith("bank → orilla")
+
+
+def test_pages_that_were_left_are_let_go(reader):
+    """Nodes, counted on one page after it was left once and after ten times."""
+    shown = reader.open("symbols.html")
+    browser = shown.context.new_cdp_session(shown)
+    browser.send("Performance.enable")
+
+    def nodes_after_a_chapter():
+        reader.go(shown, book.CHAPTER)
+        reader.go(shown, "symbols.html")
+        for _ in range(3):  # what one pass frees may hold what the next one does
+            browser.send("HeapProfiler.collectGarbage")
+        counts = browser.send("Performance.getMetrics")["metrics"]
+        return next(count["value"] for count in counts if count["name"] == "Nodes")
+
+    first, *_, last = [nodes_after_a_chapter() for _ in range(10)]
+    assert last < first * 1.1
