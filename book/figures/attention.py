@@ -22,6 +22,8 @@ The body is YAML:
     hidden: mud              # tokens that nobody may attend to at first
     digits: 4                # decimal places shown
     controls: query step causal scaling hide edit     # which controls the reader gets
+    room: [45, 31]           # its height, in rem, on a phone and where a formula stands beside its table:
+                             # kept free until the script has come, so that nothing moves then
     votes: orilla banco      # draws the sentence instead of tables: each word with its weight for the
                              # query; the columns of the values vote for these words, a word is
                              # hidden by a tap (controls: hide), and the winner is said
@@ -87,6 +89,7 @@ class Explorable:
     digits: int = 4
     controls: list[str] = field(default_factory=lambda: [c for c in CONTROLS if c != "hide"])
     votes: list[str] = field(default_factory=list)
+    room: list[float] = field(default_factory=list)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -299,6 +302,12 @@ def _digits(node: yaml.Node, name: str, _: list[str]) -> int:
     return value
 
 
+def _room(node: yaml.Node, name: str, _: list[str]) -> list[float]:
+    heights = [_number(item) for item in _items(node, 2, f"{name} wants two heights")]
+    _want(len(heights) == 2, node, f"{name} wants two heights, got {len(heights)}")
+    return heights
+
+
 # What is said once for the whole figure, and how each is read.
 SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
     "caption": lambda node, name, _: str(_plain(node)),
@@ -310,6 +319,7 @@ SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
     "digits": _digits,
     "controls": lambda node, name, _: _known(node, name, CONTROLS),
     "votes": lambda node, name, _: _words(node, name),
+    "room": _room,
 }
 KEYS = (*PANEL_KEYS[1:], *SETTINGS, "by_hand", "choices", "heads")
 

@@ -345,6 +345,19 @@
   if (!stylesFollow)
     document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 
+  /* ── A link within the page that was opened ────────────────────────────────────────────── */
+
+  /* The theme fetches a page for the first address that it is told, and so the opened page itself, with
+     all that the reader has done on it lost, for a link to its own section. Until another page has come
+     such links and the way back are left to the browser; main.html asks before the theme is told. */
+  const opened = location.pathname;
+  let came = 0;
+  window.bookStays = ({ pathname }) => came < 2 && pathname === opened;
+  addEventListener("click", ({ target }) => {
+    const link = target.closest?.("a[href*='#']");
+    if (link && bookStays(link)) link.target = "_self"; // the theme leaves what names a target alone
+  }, true);
+
   /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
 
   let parts = [];
@@ -355,6 +368,7 @@
   }
 
   function start() {
+    came++;
     takeApart();
     addCopyButtons();
     addUnveilButtons();

@@ -349,35 +349,6 @@ def test_an_address_stays_while_its_page_is_read(visit):
     assert reader.url.endswith(address)
 
 
-TOP = "id => document.getElementById(id).getBoundingClientRect().top"
-# A heading below a figure that becomes another height when it lives.
-BELOW_A_FIGURE = (
-    "correctness/causal-mask.html#now-break-it",
-    "foundations/dot-product.html#what-likeness-cannot-find",
-    "foundations/query-key-value.html#now-break-it",
-    "foundations/scaling.html#which-width-is-d",
-)
-
-
-@pytest.mark.parametrize("size", [book.WIDE, book.NARROW], ids=["wide", "phone"])
-@pytest.mark.parametrize("place", BELOW_A_FIGURE)
-def test_a_link_to_a_heading_below_a_figure_arrives_there(visit, place, size):
-    shown = visit(place, viewport=size, wake=False)
-    shown.locator("attention-explorable .controls").wait_for()
-    shown.wait_for_timeout(300)
-    assert 0 <= shown.evaluate(TOP, place.partition("#")[2]) <= 140
-
-
-@pytest.mark.parametrize("size", [book.WIDE, book.NARROW], ids=["wide", "phone"])
-def test_a_link_to_a_state_of_a_figure_arrives_there_and_shows_it(visit, size):
-    name = "three-ways-to-hide-it-explorable"
-    shown = visit(f"correctness/causal-mask.html#{name}?query=2", viewport=size, wake=False)
-    shown.locator(f"#{name} .controls").wait_for()
-    shown.wait_for_timeout(300)
-    assert -200 <= shown.evaluate(TOP, name) <= 200
-    assert shown.locator(f"#{name} .segments input").nth(2).is_checked()
-
-
 PREDICTED = "foundations/scaling.html"
 SEEN = "figure => figure.querySelector('pre, table').checkVisibility({ visibilityProperty: true })"
 SHARP = "figure => getComputedStyle(figure.nextElementSibling).filter"
