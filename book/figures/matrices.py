@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from book.figures.drawn import LABELS
 from literate import expressions
 from literate.expressions import BEGIN, END, check_expression
 from literate.fence import Fence, Misread
@@ -36,7 +37,6 @@ NAMED = (*WORDS, *SWITCHES, *MATRICES, *STEPS)  # what may name an expression
 MOST_PLACES = 6  # decimal places, where the fence shows none yet
 Named = tuple[yaml.ScalarNode, str, str, yaml.Node]  # key, what it names, expression or "", value
 Rows = list[list[float]]
-LABELS = re.compile(r"= (?P<expression>.+?):(?: (?P<words>.*)|$)")
 
 
 def program(fence: Fence) -> str:
@@ -76,12 +76,6 @@ def labels(opening: Fence) -> str:
     matches = [LABELS.fullmatch(opening.options.get(name, "")) for name in ("rows", "cols")]
     named = [match["expression"] for match in matches if match]
     return expressions.program(named, opening.line) if named else ""
-
-
-def words_of(option: str) -> str:
-    """Return the labels that `option`, the `rows` or `cols` of a heatmap, shows."""
-    match = LABELS.fullmatch(option)
-    return match["words"] or "" if match else option
 
 
 def fill_labels(opening: str, values: list) -> str:

@@ -1,0 +1,67 @@
+/* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
+   address of the book. It is told `{ id, files, asked }`, and answers `{ id, said }`; on the way it tells
+   `{ share }` of what it loads, and `{ id, printed }`. */
+import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
+
+const own = (name) => new URL(name, import.meta.url).href;
+const PYODIDE = own("vendor/pyodide/");
+// No package is ever fetched, so the list of them is empty.
+const LOCK = { info: { abi_version: "2026_0" }, packages: {} };
+const FETCHED = "/home/pyodide/.cache/torch/hub/checkpoints/";
+const KEPT = 100; // milliseconds for which what is printed is kept, to be told at once
+
+/* What has come of the files to load, by their sizes. */
+const SIZES = { "pyodide.asm.wasm": 9.6, "python_stdlib.zip": 2.5, "pyodide.asm.mjs": 1.3, "run.json": 0.2 };
+const WHOLE = 16; // with some room for what Python does before it is ready
+let come = 0;
+new PerformanceObserver((list) => {
+  for (const { name } of list.getEntries()) come += SIZES[name.split("/").pop()] ?? 0;
+  postMessage({ share: come / WHOLE });
+}).observe({ type: "resource", buffered: true });
+
+const fetched = async (address) => {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  return answer;
+};
+
+async function start() {
+  const [python, packed] = await Promise.all([
+    loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
+    fetched(own("run.json")).then((answer) => answer.json()),
+  ]);
+  for (const [name, text] of Object.entries(packed)) {
+    python.FS.mkdirTree(`/book/${name.split("/").slice(0, -1).join("/")}`);
+    python.FS.writeFile(`/book/${name}`, text);
+  }
+  python.FS.mkdirTree(FETCHED);
+  python.runPython("import sys; sys.path.insert(0, '/book')");
+  return { python, run: python.pyimport("book.in_page").run };
+}
+
+const started = start();
+
+/* Tells what is printed, in pieces that are worth a message. */
+function teller(id) {
+  let kept = "", last = performance.now();
+  return (text) => {
+    kept += text;
+    if (performance.now() - last < KEPT) return;
+    postMessage({ id, printed: kept });
+    [kept, last] = ["", performance.now()];
+  };
+}
+
+addEventListener("message", async ({ data: { id, files, asked } }) => {
+  try {
+    const { python, run } = await started;
+    for (const address of files) {
+      const place = FETCHED + address.split("/").pop();
+      if (python.FS.analyzePath(place).exists) continue;
+      python.FS.writeFile(place, new Uint8Array(await (await fetched(address)).arrayBuffer()));
+    }
+    postMessage({ id, said: JSON.parse(run(JSON.stringify(asked), teller(id))) });
+  } catch (error) {
+    postMessage({ id, failed: String(error) });
+  }
+});
