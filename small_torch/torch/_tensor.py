@@ -1248,6 +1248,20 @@ for _maker in (
 FUNCTIONS["asarray"] = as_tensor
 
 
+def rebuilt(held, offset, shape, strides, requires_grad):
+    """Return a tensor of a storage that a file held; those that share one in the file share it here."""
+    whole = vars(held).get("tensor")
+    if whole is None:
+        from torch import _dtypes
+
+        kind = bool_ if held.dtype_name == "bool" else getattr(_dtypes, held.dtype_name)
+        numbers = held.numbers if isinstance(held.numbers, array) else list(held.numbers)
+        whole = held.tensor = of_numbers(numbers, (len(numbers),), kind)
+    made = make(whole._storage, shape, strides, offset, whole.dtype)
+    made._requires_grad = requires_grad
+    return made
+
+
 def shown(tensor):
     """Return the text that `print` shows."""
     from torch import _printing
