@@ -1,0 +1,105 @@
+"""Runs the blocks of a page under Pyodide, and says what each did.
+
+A page is one module, `__main__`, as when a reader runs it as a script. Each page begins with a torch of its own,
+whose state no other page has changed.
+"""
+
+import ast
+import contextlib
+import importlib
+import io
+import linecache
+import random
+import sys
+import time
+import traceback
+import types
+import warnings
+
+SEED = 0
+MOST_PRINTED = 100_000  # characters that a block may print
+LACKS = "is not in the small torch"
+# How an error ends a page's block for want of something: what the error is, and how its text begins.
+MISSING = (
+    (ModuleNotFoundError, "No module named "),
+    (ImportError, "cannot import name "),
+    (RuntimeError, "can't start new thread"),
+    (OSError, "Function not implemented"),
+)
+
+
+class Printed(io.StringIO):
+    """What a block prints, within bounds."""
+
+    def write(self, text):
+        if self.tell() + len(text) > MOST_PRINTED:
+            raise BlockStopped(f"printed more than {MOST_PRINTED:,} characters")
+        return super().write(text)
+
+
+class BlockStopped(BaseException):
+    """A block did what none may; not an Exception, so that `except Exception` lets it through."""
+
+    __module__ = "builtins"
+
+
+class Absent:
+    """Says of each module of torch that is not here that the small torch lacks it."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("torch."):
+            raise ModuleNotFoundError(f"{name} {LACKS} of this page; open the page in Colab", name=name)
+
+
+class Page:
+    """A page that runs: `source` is its program as one text, each line where tracebacks find it."""
+
+    def __init__(self, path, source):
+        for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
+            del sys.modules[name]
+        if not any(type(finder).__name__ == "Absent" for finder in sys.meta_path):
+            sys.meta_path.append(Absent())
+        self.path, self.module = path, types.ModuleType("__main__")
+        self.module.__file__ = path
+        linecache.cache[path] = (len(source), None, [line + "\n" for line in source.split("\n")], path)
+        random.seed(SEED)
+        importlib.import_module("torch").default_generator.manual_seed(SEED)
+
+    def run(self, code, start=1):
+        """Run `code`, whose first line is line `start` of the page; return what it printed and how it ended."""
+        printed = Printed()
+        said = {"raised": "", "last_line": "", "traceback": "", "lacks": ""}
+        main, sys.modules["__main__"] = sys.modules["__main__"], self.module
+        begun = time.perf_counter()
+        try:
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                text = "\n" * (start - 1) + code
+                exec(compile(text, self.path, "exec", dont_inherit=True), vars(self.module))
+        except BaseException as error:
+            said["raised"] = type(error).__name__
+            said["last_line"] = self.last_line(error)
+            said["traceback"] = "".join(traceback.format_exception(error))
+            said["lacks"] = lacking(error)
+        finally:
+            sys.modules["__main__"] = main
+        return {"printed": printed.getvalue(), "seconds": time.perf_counter() - begun, **said}
+
+    @staticmethod
+    def last_line(error):
+        """Return the line that names the exception; the first, where the message has several."""
+        entries = traceback.format_exception_only(error)
+        named = (entry for entry in entries if not entry.startswith(" "))
+        return next(named, entries[-1]).split("\n")[0]
+
+
+def lacking(error):
+    """Say what the small torch lacks, where that is why an error was raised; otherwise ""."""
+    while error is not None:
+        text = str(error)
+        if LACKS in text:
+            return text.partition(";")[0]
+        if any(isinstance(error, kind) and text.startswith(begins) for kind, begins in MISSING):
+            return text
+        error = error.__cause__ or error.__context__
+    return ""
