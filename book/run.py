@@ -6,6 +6,7 @@ torch, its pages offer no Run.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -30,6 +31,10 @@ PACKED = (
     "literate/__init__.py",
     "literate/compare.py",
 )
+
+
+# What makes `import torch` mean the small torch, and what it imports.
+STARTS = ("start.mjs", "kernels.js", "random.js")
 
 
 def known(page: Page) -> dict[str, Any] | None:
@@ -100,18 +105,29 @@ def _output(block: Block, labels: dict[int, str]) -> dict[str, Any]:
     return said
 
 
+def slim(code: str) -> str:
+    """Return Python without comments and docstrings: it computes the same, and less is sent and compiled."""
+    program = ast.parse(code)
+    for node in ast.walk(program):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body[0:1] = [] if len(node.body) > 1 else [ast.Pass()]
+    return ast.unparse(program)
+
+
 def write(root: Path, assets: Path) -> None:
     """Write into the folder `assets` of a site what its pages load to be run; nothing without a small torch."""
     small = root / SMALL_TORCH
     if not (small / "runs.json").exists():
         return
     files = {name: ROOT / name for name in PACKED}
-    files |= {path.relative_to(small).as_posix(): path for path in small.glob("torch/**/*.py")}
-    texts = {name: files[name].read_text(encoding="utf-8") for name in sorted(files)}
+    files |= {path.relative_to(root).as_posix(): path for path in small.glob("**/*.py")}
+    texts = {name: slim(files[name].read_text(encoding="utf-8")) for name in sorted(files)}
     packed = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
     assets.joinpath("run.json").write_text(packed, encoding="utf-8")
-    kernels = small / "kernels.js"
-    if kernels.exists():
-        assets.joinpath("kernels.js").write_text(
-            rjsmin.jsmin(kernels.read_text(encoding="utf-8")), encoding="utf-8"
-        )
+    target = assets / SMALL_TORCH
+    target.mkdir(exist_ok=True)
+    for script in STARTS:
+        text = rjsmin.jsmin((small / script).read_text(encoding="utf-8"))
+        (target / script).write_text(text, encoding="utf-8")

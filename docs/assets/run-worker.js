@@ -1,13 +1,13 @@
 /* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
-   address of the book. It is told `{ id, files, asked }`, and answers `{ id, said }`; on the way it tells
+   address of the book. It is told `{ id, asked }`, and answers `{ id, said }`; on the way it tells
    `{ share }` of what it loads, and `{ id, printed }`. */
+import { start } from "./small_torch/start.mjs";
 import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
 
 const own = (name) => new URL(name, import.meta.url).href;
 const PYODIDE = own("vendor/pyodide/");
 // No package is ever fetched, so the list of them is empty.
 const LOCK = { info: { abi_version: "2026_0" }, packages: {} };
-const FETCHED = "/home/pyodide/.cache/torch/hub/checkpoints/";
 const KEPT = 100; // milliseconds for which what is printed is kept, to be told at once
 
 /* What has come of the files to load, by their sizes. */
@@ -19,27 +19,31 @@ new PerformanceObserver((list) => {
   postMessage({ share: come / WHOLE });
 }).observe({ type: "resource", buffered: true });
 
-const fetched = async (address) => {
-  const answer = await fetch(address);
-  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
-  return answer;
-};
-
-async function start() {
-  const [python, packed] = await Promise.all([
-    loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
-    fetched(own("run.json")).then((answer) => answer.json()),
-  ]);
-  for (const [name, text] of Object.entries(packed)) {
-    python.FS.mkdirTree(`/book/${name.split("/").slice(0, -1).join("/")}`);
-    python.FS.writeFile(`/book/${name}`, text);
-  }
-  python.FS.mkdirTree(FETCHED);
-  python.runPython("import sys; sys.path.insert(0, '/book')");
-  return { python, run: python.pyimport("book.in_page").run };
+/* The bytes of a file of the book, for Python, which waits for them. */
+function file(name) {
+  const request = new XMLHttpRequest();
+  request.open("GET", own(`../files/${name}`), false);
+  request.responseType = "arraybuffer";
+  request.send();
+  if (request.status !== 200) throw new Error(`${name} could not be loaded`);
+  return new Uint8Array(request.response);
 }
 
-const started = start();
+async function load() {
+  const [python, packed] = await Promise.all([
+    loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
+    fetch(own("run.json")).then((answer) => answer.json()),
+  ]);
+  for (const [name, text] of Object.entries(packed)) {
+    python.FS.mkdirTree(`/${name.split("/").slice(0, -1).join("/")}`);
+    python.FS.writeFile(`/${name}`, text);
+  }
+  python.runPython("import sys; sys.path.insert(0, '/')");
+  start(python, file);
+  return python.pyimport("book.in_page").run;
+}
+
+const loaded = load();
 
 /* Tells what is printed, in pieces that are worth a message. */
 function teller(id) {
@@ -52,16 +56,11 @@ function teller(id) {
   };
 }
 
-addEventListener("message", async ({ data: { id, files, asked } }) => {
+addEventListener("message", async ({ data: { id, asked } }) => {
   try {
-    const { python, run } = await started;
-    for (const address of files) {
-      const place = FETCHED + address.split("/").pop();
-      if (python.FS.analyzePath(place).exists) continue;
-      python.FS.writeFile(place, new Uint8Array(await (await fetched(address)).arrayBuffer()));
-    }
+    const run = await loaded;
     postMessage({ id, said: JSON.parse(run(JSON.stringify(asked), teller(id))) });
   } catch (error) {
-    postMessage({ id, failed: String(error) });
+    postMessage({ failed: error.message });
   }
 });

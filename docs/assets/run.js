@@ -7,7 +7,6 @@
   const home = document.currentScript.src;
   const own = (name) => new URL(name, home).href;
   const KEY = "book-run";
-  const FILE = /\/files\/([\w.-]+-[0-9a-f]{8}\.\w+)/g; // what a page loads by torch.hub
   const STOP = "M6 6h12v12H6z";
 
   const say = (text) => dispatchEvent(new CustomEvent("book:say", { detail: text }));
@@ -120,10 +119,12 @@
     one.strip?.remove();
     one.strip = make("div", "run-strip", make("span", "run-says", said), ...more);
     one.strip.dataset.state = state;
-    const touched = page.blocks.filter((each) => each.strip || isEdited(each));
-    if (state !== "running") {
-      one.strip.append(makeButton("Reset", () => reset([one])));
-      if (touched.length > 1) one.strip.append(makeButton("Reset the page", () => reset(page.blocks)));
+    const others = page.blocks.filter((each) => each !== one && each.strip);
+    others.forEach(({ strip }) => strip.querySelector(".run-whole")?.remove());
+    if (state !== "running") one.strip.append(makeButton("Reset", () => reset([one])));
+    if (state !== "running" && others.length) {
+      one.strip.append(makeButton("Reset the page", () => reset(page.blocks)));
+      one.strip.lastChild.className = "run-whole";
     }
     one.box.after(one.strip);
   }
@@ -238,7 +239,7 @@
 
   function finish(one, state, said, ...more) {
     showStrip(one, state, said, ...more);
-    say([said, ...more.map((each) => each.dataset?.said ?? "")].join(" ").trim());
+    say(one.strip.firstChild.textContent);
   }
 
   async function run(one) {
@@ -257,7 +258,7 @@
       const known = await page.known;
       if (page !== asked || page.running !== one) return;
       one.id = ++runs;
-      started().postMessage({ id: one.id, ...request(one, known) });
+      started().postMessage({ id: one.id, asked: request(one, known) });
     } catch (error) {
       if (page === asked) heard({ failed: error.message });
     }
@@ -276,8 +277,7 @@
     });
     const { check, output } = blocks[one.at];
     if (check) steps.at(-1).code += `\n\ncheck_${check}(answer_${check})\n`;
-    const files = [...steps.map(({ code }) => code).join("\n").matchAll(FILE)].map(([, file]) => own(`../files/${file}`));
-    return { files: [...new Set(files)], asked: { page: name, steps, output } };
+    return { page: name, steps, output };
   }
 
   function heard({ id, share, printed, said, failed }) {
@@ -329,19 +329,18 @@
     return finish(one, "moved", `${lines(said.moved.length)} of ${said.lines} moved.`, difference(said.moved));
   }
 
-  function refuse(one, { at, error, line, text: code }, check, colab) {
+  function refuse(one, { at, error, lacks, line, text: code }, check, colab) {
     const words = check && error.replace(/^AssertionError: /, "Not right yet: ");
     const where = [];
     if (!check && line) where.push(` In line ${line}: `, make("code", "", code));
     const above = at === one.at ? "" : "A block above stops. ";
-    const said = make("span", "", above, make("b", "", words || error), ...where);
-    said.dataset.said = said.textContent;
-    if (/small torch/.test(error) && colab) {
+    const said = make("span", "run-error", above, make("b", "", words || error), ...where);
+    if (lacks && colab) {
       const link = make("a", "", "Run in Colab");
       link.href = colab;
       said.append(" ", link);
     }
-    finish(one, "wrong", "", said);
+    finish(one, "wrong", said);
   }
 
   /* ── Edit ──────────────────────────────────────────────────────────────────────────────── */

@@ -19,8 +19,8 @@ from pymdownx.superfences import SuperFencesException
 
 from book.figures import attention, tables
 from book.figures import output as outputs
-from book.markdown import fences
 from book.figures.drawn import figure as output_figure
+from book.markdown import fences
 from literate import numerals
 from literate.page import PageError
 from tests.book import by_torch
