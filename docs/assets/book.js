@@ -103,8 +103,8 @@
       }
       [...bar.children].forEach((each, place) => (each.tabIndex = place ? -1 : 0));
       block.append(bar);
-      code.style.setProperty("--buttons", bar.childElementCount);
-      code.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
+      block.style.setProperty("--buttons", bar.childElementCount);
+      block.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
 

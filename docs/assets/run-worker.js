@@ -1,6 +1,6 @@
 /* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
    address of the book. It is told `{ id, asked }`, and answers `{ id, said }`; on the way it tells
-   `{ share }` of what it loads, and `{ id, printed }`. */
+   `{ share }` of what it loads, `{ id, begun }` and `{ id, printed }`. */
 import { start } from "./small_torch/start.mjs";
 import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
 
@@ -59,6 +59,7 @@ function teller(id) {
 addEventListener("message", async ({ data: { id, asked } }) => {
   try {
     const run = await loaded;
+    postMessage({ id, begun: true });
     postMessage({ id, said: JSON.parse(run(JSON.stringify(asked), teller(id))) });
   } catch (error) {
     postMessage({ failed: error.message });

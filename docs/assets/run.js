@@ -280,25 +280,26 @@
     return { page: name, steps, output };
   }
 
-  function heard({ id, share, printed, said, failed }) {
+  function heard({ id, share, begun, printed, said, failed }) {
     const one = page?.running;
     if (failed !== undefined) {
       end();
       return one && finish(one, "wrong", `Python did not run: ${failed}.`);
     }
     if (!one) return;
-    if (share !== undefined) one.strip.querySelector("progress").value = Math.min(share, 1);
-    if (id !== one.id) return;
-    if (printed !== undefined) return printing(one, printed);
+    if (share) one.strip.querySelector("progress").value = Math.min(share, 1);
+    if (share || id !== one.id) return;
+    if (begun || printed) return running(one, printed ?? "");
     page.running = undefined;
     asButton(one, "Run");
     judge(one, said);
   }
 
-  /* What a block prints while it runs. */
-  function printing(one, printed) {
+  /* Say that a block runs, and show what it has printed so far. */
+  function running(one, printed) {
     one.strip.firstChild.textContent = "Running";
     one.strip.querySelector("progress").removeAttribute("value");
+    if (!printed) return;
     one.printing = (one.printing ?? "") + printed;
     const samp = make("samp", "", one.printing);
     show(one, make("figure", "output run-output", make("figcaption", "", make("b", "", "Output")), make("pre", "", samp)));
@@ -370,7 +371,8 @@
     const colours = Object.entries(COLOURS).map(([name, colour]) => ({ tag: tags[name], color: `var(--md-code-hl-${colour}-color)` }));
     const changed = EditorView.updateListener.of((update) => {
       if (!update.docChanged) return;
-      one.code.textContent = `${update.state.doc}\n`;
+      one.code.textContent = update.state.doc.toString().replace(/\n*$/, "\n");
+      one.box.style.setProperty("--first-line", update.state.doc.line(1).length);
       keep();
       if (one.strip?.dataset.state !== "running") showStrip(one, "edited", "Edited");
     });
