@@ -216,7 +216,7 @@ export default function kernels(module) {
     elementwise() {
       const U = module.HEAPU32, operation = U[params], count = U[params + 1], dims = U[params + 2];
       const places = [], heaps = [];
-      let key = operation;
+      let key = operation * 8 + count;
       for (let k = 0; k < count; k++) {
         places.push(U[params + 3 + 2 * k]);
         const type = U[params + 4 + 2 * k];

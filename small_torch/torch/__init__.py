@@ -24,7 +24,7 @@ float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16  # noqa:
 long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16  # noqa: A001
 cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
 
-from torch import _index, _ops, _sampling  # noqa: E402, F401
+from torch import _complex, _index, _ops, _sampling  # noqa: E402, F401
 from torch._printing import set_printoptions  # noqa: E402
 from torch._random import Generator  # noqa: E402
 from torch._sampling import default_generator  # noqa: E402
