@@ -216,7 +216,7 @@ export default function kernels(module) {
     elementwise() {
       const U = module.HEAPU32, operation = U[params], count = U[params + 1], dims = U[params + 2];
       const places = [], heaps = [];
-      let key = operation;
+      let key = operation * 8 + count;
       for (let k = 0; k < count; k++) {
         places.push(U[params + 3 + 2 * k]);
         const type = U[params + 4 + 2 * k];
@@ -394,6 +394,32 @@ export default function kernels(module) {
       walk(shape, strides, [at, other, offs], (p) => run(X, Y, I, p, s, t, rows, n));
     },
 
+    /** Singular values: u (m, n), s (n), v (n, n, rows are directions), a (m, n), all float64 and contiguous, m ≥ n. */
+    svd() {
+      const [u, s, v, a, m, n] = module.HEAPU32.subarray(params, params + 6), H = module.HEAPF64;
+      singular(H.subarray(a, a + m * n), m, n, H.subarray(u, u + m * n), H.subarray(s, s + n), H.subarray(v, v + n * n));
+    },
+
+    /** Q (m, n) and R (n, n) of a (m, n), float64 and contiguous; Q stands for a and is written over it. */
+    qr() {
+      const [a, r, m, n] = module.HEAPU32.subarray(params, params + 4), H = module.HEAPF64;
+      for (let j = 0; j < n; j++) {
+        // Twice, since once leaves a rest where columns are nearly alike.
+        for (let again = 0; again < 2; again++)
+          for (let k = 0; k < j; k++) {
+            let dot = 0;
+            for (let i = 0; i < m; i++) dot += H[a + i * n + k] * H[a + i * n + j];
+            for (let i = 0; i < m; i++) H[a + i * n + j] -= dot * H[a + i * n + k];
+            H[r + k * n + j] += dot;
+          }
+        let size = 0;
+        for (let i = 0; i < m; i++) size += H[a + i * n + j] ** 2;
+        size = Math.sqrt(size);
+        H[r + j * n + j] = size;
+        for (let i = 0; i < m; i++) H[a + i * n + j] /= size;
+      }
+    },
+
     /** Indices of what is not zero: out place (float64), in place, type, n; returns how many. */
     nonzero() {
       const [out, from, type, n] = module.HEAPU32.subarray(params, params + 4), A = view(type), I = module.HEAPF64;
@@ -417,4 +443,32 @@ function product(left, right, row, k, n) {
     const a = left[p], r0 = p * n;
     for (let j = 0; j < n; j++) row[j] += a * right[r0 + j];
   }
+}
+
+/** One-sided Jacobi: turn pairs of columns of `a` until all are at right angles; their lengths are the singular values. */
+function singular(a, m, n, u, s, v) {
+  const columns = Array.from({ length: n }, (_, j) => Float64Array.from({ length: m }, (_, i) => a[i * n + j]));
+  const turns = Array.from({ length: n }, (_, j) => Float64Array.from({ length: n }, (_, i) => +(i === j)));
+  for (let sweep = 0, moved = true; moved && sweep < 60; sweep++) {
+    moved = false;
+    for (let p = 0; p < n; p++)
+      for (let q = p + 1; q < n; q++) {
+        const x = columns[p], y = columns[q];
+        let xx = 0, yy = 0, xy = 0;
+        for (let i = 0; i < m; i++) { xx += x[i] * x[i]; yy += y[i] * y[i]; xy += x[i] * y[i]; }
+        if (Math.abs(xy) <= 1e-15 * Math.sqrt(xx * yy)) continue;
+        moved = true;
+        const z = (yy - xx) / (2 * xy), t = Math.sign(z || 1) / (Math.abs(z) + Math.sqrt(1 + z * z));
+        const c = 1 / Math.sqrt(1 + t * t), d = c * t;
+        for (const [f, g] of [[x, y], [turns[p], turns[q]]])
+          for (let i = 0; i < f.length; i++) [f[i], g[i]] = [c * f[i] - d * g[i], d * f[i] + c * g[i]];
+      }
+  }
+  const sizes = columns.map((column) => Math.sqrt(column.reduce((sum, x) => sum + x * x, 0)));
+  const order = sizes.map((_, j) => j).sort((i, j) => sizes[j] - sizes[i]);
+  order.forEach((j, place) => {
+    s[place] = sizes[j];
+    for (let i = 0; i < m; i++) u[i * n + place] = sizes[j] > 0 ? columns[j][i] / sizes[j] : 0;
+    v.set(turns[j], place * n);
+  });
 }

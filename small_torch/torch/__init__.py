@@ -24,7 +24,7 @@ float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16  # noqa:
 long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16  # noqa: A001
 cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
 
-from torch import _index, _ops, _sampling  # noqa: E402, F401
+from torch import _complex, _index, _ops, _sampling  # noqa: E402, F401
 from torch._printing import set_printoptions  # noqa: E402
 from torch._random import Generator  # noqa: E402
 from torch._sampling import default_generator  # noqa: E402
@@ -100,6 +100,23 @@ def can_cast(from_, to):
     return from_.kind <= to.kind
 
 
+def is_autocast_enabled(device_type="cpu"):
+    return amp.State.on
+
+
+def get_autocast_dtype(device_type="cpu"):
+    return amp.State.dtype
+
+
+def autocast(device_type="cpu", dtype=None, enabled=True, cache_enabled=None):
+    return amp.autocast(device_type, dtype, enabled)
+
+
+def compile(model=None, **_):
+    """Return what is given as it is: nothing is compiled here."""
+    return model if model is not None else lambda function: function
+
+
 def typename(obj):
     return obj.type() if isinstance(obj, Tensor) else type(obj).__name__
 
@@ -112,7 +129,7 @@ def numel(input):
     return input.numel()
 
 
-from torch import _load, autograd, hub  # noqa: E402
+from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
 from torch._load import load  # noqa: E402
 
 _load.rebuild = _tensor.rebuilt
@@ -132,6 +149,6 @@ def __getattr__(name):
 
 
 __all__ = [
-    "Generator", "Size", "SymBool", "SymFloat", "SymInt", "Tensor", "autograd", "default_generator", "device", "dtype", "enable_grad", "finfo",
+    "Generator", "Size", "compiler", "linalg", "SymBool", "SymFloat", "SymInt", "Tensor", "autograd", "default_generator", "device", "dtype", "enable_grad", "finfo",
     "hub", "iinfo", "inference_mode", "layout", "load", "no_grad", "promote_types", "set_grad_enabled", "set_printoptions",
 ]  # fmt: skip

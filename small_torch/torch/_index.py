@@ -37,8 +37,8 @@ def _basic(x, parts):
             used += part.dim() if isinstance(part, Tensor) and part.dtype in (bool_, uint8) else 1
     if used > x.dim():
         raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
-    view, dim, left = x, 0, []
-    for place, part in enumerate(parts):
+    view, dim, left, taken = x, 0, [], 0
+    for part in parts:
         if isinstance(part, Tensor) and not part._shape and part.dtype.kind == 1 and part.dtype is not uint8:
             part = int(part.item())
         if part is None:
@@ -63,9 +63,8 @@ def _basic(x, parts):
             part = part.__index__()
             size = view._shape[dim]
             if not -size <= part < size:
-                at = dim if place or len(parts) > 1 else 0
-                raise IndexError(f"index {part} is out of bounds for dimension {at} with size {size}")
-            view = view.select(dim, part)
+                raise IndexError(f"index {part} is out of bounds for dimension {dim + taken} with size {size}")
+            view, taken = view.select(dim, part), taken + 1
         elif isinstance(part, Tensor):
             if part.dtype.kind > 1:
                 raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
@@ -175,7 +174,7 @@ def __getitem__(self, index):
 
 @method
 def __setitem__(self, index, value):
-    check_in_place(self)
+    check_in_place(self, "a view of a leaf")
     view, left = _basic(self, _plain(index))
     if not left:
         if isinstance(value, Tensor):

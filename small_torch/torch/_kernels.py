@@ -43,6 +43,7 @@ class Storage:
 
 def storage(count, dtype):
     """Return a storage of `count` zeros."""
+    count *= 1 + (dtype.kind == 3)  # a complex number is two
     if count * dtype.width > MOST:
         raise RuntimeError(f"can't allocate memory: you tried to allocate {count * dtype.itemsize} bytes")
     try:

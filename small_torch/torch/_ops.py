@@ -5,9 +5,10 @@ import math
 from typing import NamedTuple
 
 from torch import _dtypes
-from torch._autograd import record, record_in_place, wanted
+from torch._autograd import Mode, node_of, record, record_in_place, wanted
 from torch._dtypes import bool_, float64, int64, promote_types
 from torch._kernels import REDUCE, SCAN, call, js
+from torch.amp import State, cast
 from torch._tensor import (
     FUNCTIONS,
     NUMBERS,
@@ -215,6 +216,10 @@ def add(input, other, *, alpha=1):
 
 @function("sub", "subtract")
 def sub(input, other, *, alpha=1):
+    if builtins.all(isinstance(x, bool) or getattr(x, "dtype", None) is bool_ for x in (input, other)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+        )
     return pair("sub", input, other if alpha == 1 else other * alpha)
 
 
@@ -362,7 +367,7 @@ SINGLE_SAME = {
     "ceil": lambda g, x, o: g * 0,
     "trunc": lambda g, x, o: g * 0,
     "sign": lambda g, x, o: g * 0,
-    "relu": lambda g, x, o: _fused("relu_back", g, o, lambda: g * (x > 0)),
+    "relu": lambda g, x, o: _fused("relu_back", g, o, lambda: g * (o > 0)),
     "silu": lambda g, x, o: _fused("silu_back", g, x, lambda: _silu_slope(g, x)),
     "gelu": lambda g, x, o: _fused("gelu_back", g, x, lambda: _gelu_slope(g, x)),
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
@@ -385,6 +390,10 @@ def _gelu_slope(g, x):
 
 
 def single(name, x, kind, back):
+    if name == "neg" and kind is bool_:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
     if kind.kind == 3:
         from torch import _complex
 
@@ -560,8 +569,13 @@ def masked_scatter_(self, mask, source):
 
 # In place: the same function of the tensor as it is, written over it.
 def _as_it_is(tensor):
+    """Return what a function that is done in place is given: a copy, if its backward pass may ask for it."""
     check_in_place(tensor)
-    return tensor
+    if not Mode.grad or tensor.dtype.kind < 2:
+        return tensor
+    copy = tensor.detach().clone()
+    copy._node, copy._output, copy._requires_grad = node_of(tensor), tensor._output, tensor._requires_grad
+    return copy
 
 
 def _overwritten(tensor, name, value):
@@ -1131,6 +1145,11 @@ def matmul(input, other):
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(a._shape)}D and {len(b._shape)}D"
         )
+    if State.on:
+        a, b = cast(a, b)
+    one, two = len(a._shape) == 1, len(b._shape) == 1
+    if a._shape[-1] != b._shape[0 if two else -2]:
+        raise RuntimeError(_misfit(a._shape, b._shape))
     if a.dtype is not b.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {_c_name(a.dtype)} != {_c_name(b.dtype)}"
@@ -1139,9 +1158,6 @@ def matmul(input, other):
         from torch import _complex
 
         return _complex.matmul(a, b)
-    one, two = len(a._shape) == 1, len(b._shape) == 1
-    if a._shape[-1] != b._shape[0 if two else -2]:
-        raise RuntimeError(_misfit(a._shape, b._shape))
     if one and two:
         return (_product(a.unsqueeze(0), b.unsqueeze(1), "DotBackward0")).reshape(())
     if one:
@@ -1591,6 +1607,8 @@ def trace(input):
 def meshgrid(*tensors, indexing="ij"):
     tensors = tensors[0] if isinstance(tensors[0], list | tuple) else tensors
     count = len(tensors)
+    if len({each.dtype for each in tensors}) > 1:
+        raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     if indexing == "xy" and count > 1:
         found = [*meshgrid(tensors[1], tensors[0], *tensors[2:])]
         return tuple(each.transpose(0, 1) for each in (found[1], found[0], *found[2:]))

@@ -691,8 +691,6 @@ class Tensor:
         if not fits:
             raise RuntimeError(
                 f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {at} ({full}) in the input tensor"
-                if -1 not in sizes
-                else f"shape '{list(sizes)}' is invalid for input of size {full}"
             )
         sizes = tuple([full // known if size == -1 else size for size in sizes])
         return self.view(self._shape[:at] + sizes + self._shape[at + 1 :])
@@ -917,11 +915,11 @@ class Tensor:
 _new = object.__new__
 
 
-def check_in_place(tensor):
+def check_in_place(tensor, what="a leaf"):
     """Refuse to overwrite what autograd needs as it is."""
     if Mode.grad:
         if tensor._requires_grad and tensor._node is None and tensor._base is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation.")
         base = tensor._base
         if base is not None and base._requires_grad and base._node is None and wanted(tensor):
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
@@ -1153,16 +1151,16 @@ def _made(shape, dtype, requires_grad, value=0):
     return made
 
 
-def _checked(shape):
+def _checked(shape, name=None):
     if any(size < 0 for size in shape):
         size = next(size for size in shape if size < 0)
-        raise RuntimeError(f"Trying to create tensor with negative dimension {size}: {list(shape)}")
+        raise RuntimeError(f"{name}: Dimension size must be non-negative." if name else f"Trying to create tensor with negative dimension {size}: {list(shape)}")
     return shape
 
 
 def zeros(*size, dtype=None, requires_grad=False, device=None, out=None, **_):
     _at(device)
-    return _made(_checked(shape_of(size)), dtype, requires_grad)
+    return _made(_checked(shape_of(size), "zeros"), dtype, requires_grad)
 
 
 def empty(*size, dtype=None, requires_grad=False, device=None, **_):
