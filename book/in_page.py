@@ -10,6 +10,7 @@ import json
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from page import Page  # type: ignore[import-not-found]
@@ -25,14 +26,17 @@ DEEP = "RecursionError: a function calls itself without an end"
 class Step:
     """A block to run: its place on the page, its code, the line where that begins, and what ends it.
 
-    `free` says that nothing below needs it, so that an error in it stops nothing else: an exercise.
+    Nothing else on the page needs an `exercise`: an error in one stops nothing, and it can be done again.
     """
 
     at: int
     code: str
     start: int
     raises: str | None = None
-    free: bool = False
+    exercise: bool = False
+
+    def is_as(self, other: Step) -> bool:
+        return (self.at, self.code) == (other.at, other.code)
 
     @property
     def end(self) -> int:
@@ -81,19 +85,22 @@ def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
     program = _program = _begun(request["page"], steps)
     for step in steps[len(program.ran) :]:
         result = program.run(step, tell_of if step is last else None)
-        if result.raised and result.raised != step.raises and not (step.free and step is not last):
-            _program = None  # it may have run half
+        if result.raised and result.raised != step.raises and (step is last or not step.exercise):
+            _program = program if step.exercise else None  # it may have run half
             return json.dumps(_refused(step, result))
     return json.dumps(_judged(program, last, result, request.get("output")))
 
 
 def _begun(page: str, steps: list[Step]) -> Program:
     """Return the program of `page` in which the first of `steps` have run, or a new one, where others have."""
-    if _program and _program.name == page:
-        ran = [(step.at, step.code) for step in _program.ran]
-        if ran == [(step.at, step.code) for step in steps[:-1]][: len(ran)]:
-            return _program
-    return Program(page)
+    if _program is None or _program.name != page:
+        return Program(page)
+    pairs = zip(_program.ran, steps[:-1], strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0].is_as(pair[1]), pairs))
+    if not all(step.exercise for step in _program.ran[same:]):
+        return Program(page)
+    del _program.ran[same:]
+    return _program
 
 
 def _refused(step: Step, result: Any) -> dict[str, Any]:

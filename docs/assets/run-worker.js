@@ -38,7 +38,8 @@ async function load() {
     python.FS.mkdirTree(`/${name.split("/").slice(0, -1).join("/")}`);
     python.FS.writeFile(`/${name}`, text);
   }
-  python.runPython("import sys; sys.path.insert(0, '/')");
+  // Each page begins with a torch of its own; it is compiled once.
+  python.runPython("import sys; sys.path.insert(0, '/'); sys.dont_write_bytecode = False");
   start(python, file);
   return python.pyimport("book.in_page").run;
 }

@@ -273,7 +273,7 @@
     const above = page.blocks.slice(0, one.at + 1).filter(isWanted);
     const steps = above.map((each) => {
       const { start, raises } = blocks[each.at];
-      return { at: each.at, code: text(each), start, raises, free: Boolean(exercise(each.at)) && each !== one };
+      return { at: each.at, code: text(each), start, raises, exercise: Boolean(exercise(each.at)) };
     });
     const { check, output } = blocks[one.at];
     if (check) steps.at(-1).code += `\n\ncheck_${check}(answer_${check})\n`;
