@@ -92,14 +92,20 @@ def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
 
 
 def _begun(page: str, steps: list[Step]) -> Program:
-    """Return the program of `page` in which the first of `steps` have run, or a new one, where others have."""
+    """Return the program of `page` in which the first of `steps` have run, or a new one, where others have.
+
+    Where only exercises differ, those that ran last are done again: each says its names anew.
+    """
     if _program is None or _program.name != page:
         return Program(page)
-    pairs = zip(_program.ran, steps[:-1], strict=False)
+    ran = _program.ran
+    pairs = zip(ran, steps[:-1], strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0].is_as(pair[1]), pairs))
-    if not all(step.exercise for step in _program.ran[same:]):
+    if not all(step.exercise for step in ran[same:]):
         return Program(page)
-    del _program.ran[same:]
+    if same < len(ran):
+        while ran and ran[-1].exercise:
+            ran.pop()
     return _program
 
 
