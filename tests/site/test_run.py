@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
-from tests.site import book
+from tests.site import book, engines
 from tests.site.conftest import Reader
+from tests.site.test_engines import started
 
 PAGE = '''\
 # Plain
@@ -441,3 +442,27 @@ def test_what_others_wrote_is_stored_as_it_came_with_its_licence(stored):
     assert hashlib.sha256(file.read_bytes()).hexdigest() == STORED[stored]
     licences = {path.name.partition(".")[0] for path in file.parent.glob("*.LICENSE.txt")}
     assert file.name.partition(".")[0] in licences
+
+
+# Runs a block, and says how it stands once it has ended, in any engine.
+IN_ANY = f"""async (at) => {{
+  document.querySelectorAll('[data-run=run]')[at].click();
+  while (!({ENDED})(at)) await new Promise((passed) => setTimeout(passed, 50));
+  return ({TOLD})(at).slice(0, 2);
+}}"""
+EDITED = """async (at) => {
+  document.querySelectorAll('[data-run=edit]')[at].click();
+  while (!document.activeElement.matches('.cm-content')) await new Promise((passed) => setTimeout(passed, 50));
+}"""
+
+
+@pytest.mark.engines
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", engines.ENGINES)
+def test_in_safaris_engine_and_in_firefox_a_block_runs_and_is_edited(small, tmp_path, name):
+    for engine in started(name, tmp_path):
+        engine.go(f"{small}plain.html")
+        assert engine.run(IN_ANY, MEAN) == ["right", "As printed."]
+        engine.run(EDITED, MEAN)
+        engine.keys("numbers[0] = 9.0; ")
+        assert engine.run(IN_ANY, MEAN) == ["moved", "1 line of 2 moved."]
