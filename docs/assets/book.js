@@ -205,6 +205,8 @@
   let arrived = false;
   function standAtHeading() {
     if (!arrived) return (arrived = true); // opened anew: the browser knows where
+    // The theme has gone back to where the reader was; a row of buttons may have moved that since.
+    if (history.state?.y) scrollTo({ top: history.state.y, behavior: "instant" });
     const headings = [...document.querySelectorAll(".md-content article :is(h1, h2, h3)")];
     const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 4);
     const place = document.getElementById(location.hash.slice(1)) || passed.pop() || headings[0];
