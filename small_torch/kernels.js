@@ -32,8 +32,7 @@ const ELEMENTWISE = {
   relu_back: "b > 0 ? a : 0", tanh_back: "a * (1 - b * b)", sigmoid_back: "a * b * (1 - b)",
   silu_back: "silu_back(a, b)", gelu_back: "a * (0.5 * (1 + erf(b * Math.SQRT1_2)) + b * 0.3989422804014327 * exp(-0.5 * b * b))",
   gelu_tanh_back: "gelu_tanh_back(a, b)",
-  where: "a ? b : c", addcmul: "a + b * c", clamp: "a !== a ? a : a < b ? min(b, c) : a > c ? c : a", lerp: "a + c * (b - a)",
-  isclose: "0", nan_to_num: "a !== a ? 0 : a",
+  where: "a ? b : c", add_scaled: "a + b * c", clamp: "a !== a ? a : a < b ? min(b, c) : a > c ? c : a", lerp: "a + c * (b - a)",
 };
 
 // Formulas of reductions: the value to begin with, what each element does, what is stored.
@@ -54,9 +53,20 @@ const SCAN = {
 };
 
 const HELPERS = (() => {
-  const { abs, exp, log, floor, trunc, sqrt, min, max } = Math;
+  const { abs, log, floor, trunc, sqrt, min, max } = Math;
   const single = new Float32Array(1), bitsOf = new Uint32Array(single.buffer);
 
+  // The exponential, three times as fast as Math.exp and as near: 2 ** n, and twelve terms of the series of what is left.
+  const POWERS = Float64Array.from({ length: 2100 }, (_, n) => 2 ** (n - 1075));
+  function exp(x) {
+    if (!(x > -745.2 && x < 709.7)) return x !== x ? NaN : x > 0 ? (x > 709.79 ? Infinity : Math.exp(x)) : 0;
+    const n = floor(x * 1.4426950408889634 + 0.5);
+    const r = x - n * 0.693147180369123816490 - n * 1.90821492927058770002e-10;
+    const even = r * r;
+    const found = 1 + r + even * (0.5 + r / 6 + even * (1 / 24 + r / 120 + even * (1 / 720 + r / 5040
+      + even * (1 / 40320 + r / 362880 + even * (1 / 3628800 + r / 39916800 + even / 479001600)))));
+    return n > -1022 ? found * POWERS[n + 1075] : found * POWERS[n + 1175] * 2 ** -100;
+  }
   function bf16(value) {
     single[0] = value;
     if (value !== value) return NaN;
@@ -203,6 +213,41 @@ export default function kernels(module) {
     }
   }
 
+  let tiles, scratch = 0, room = 0;
+
+  /** Return the function that multiplies matrices tile by tile in wasm; null where there is no wasm of this kind. */
+  function products(wide, n, k) {
+    if (tiles === undefined) tiles = compiledTiles(module.memory);
+    if (!tiles) return null;
+    const width = wide ? 4 : 8, size = wide ? 8 : 4, need = (Math.ceil(n / width) * k * width + 4 * width + 8) * size;
+    if (need > room) {
+      if (scratch) module._free(scratch);
+      scratch = module._malloc((room = need));
+      if (!scratch) return (room = 0, null);
+    }
+    const tile = wide ? tiles.f64 : tiles.f32, heap = () => (wide ? module.HEAPF64 : module.HEAPF32);
+    const own = Math.ceil(scratch / 16) * 16 / size, panels = own + 4 * width;
+    return (O, o, a, ar, ac, b, br, bc, m, n, k, again) => {
+      const H = heap(), direct = bc === 1 && m <= 16;
+      for (let j = 0; j < n; j += width) {
+        const columns = Math.min(width, n - j), panel = panels + j * k;
+        if (!again && (!direct || columns < width))
+          for (let c = 0; c < width; c++)
+            if (c < columns) for (let p = 0, x = b + (j + c) * bc, y = panel + c; p < k; p++, x += br, y += width) H[y] = H[x];
+            else for (let p = 0, y = panel + c; p < k; p++, y += width) H[y] = 0;
+        const inPlace = direct && columns === width, from = inPlace ? b + j : panel, step = inPlace ? br : width;
+        for (let i = 0; i < m; i += 4) {
+          const [p, q, r, s] = [0, 1, 2, 3].map((d) => (a + Math.min(i + d, m - 1) * ar) * size);
+          const full = columns === width && i + 4 <= m;
+          tile(p, q, r, s, ac * size, from * size, step * size, (full ? o + i * n + j : own) * size, (full ? n : width) * size, k);
+          if (!full)
+            for (let d = 0; d < 4 && i + d < m; d++)
+              for (let c = 0; c < columns; c++) O[o + (i + d) * n + j + c] = H[own + d * width + c];
+        }
+      }
+    };
+  }
+
   const FORMULAS = Object.values(ELEMENTWISE), REDUCTIONS = Object.values(REDUCE), SCANS = Object.values(SCAN);
 
   return {
@@ -216,7 +261,7 @@ export default function kernels(module) {
     elementwise() {
       const U = module.HEAPU32, operation = U[params], count = U[params + 1], dims = U[params + 2];
       const places = [], heaps = [];
-      let key = operation * 8 + count;
+      let key = operation * 8 + count; // of the operation, the types, and what is one number
       for (let k = 0; k < count; k++) {
         places.push(U[params + 3 + 2 * k]);
         const type = U[params + 4 + 2 * k];
@@ -224,26 +269,32 @@ export default function kernels(module) {
         key = key * 10 + type;
       }
       const { shape, strides } = merged(params + 3 + 2 * count, dims, count);
+      const [s, t] = strides.slice(-2);
+      let fixed = 0; // operands that are one number for both inner loops
+      for (let k = 1; k < count; k++) if (!s[k] && !t[k]) fixed |= 1 << k;
+      key = key * 8 + (fixed >> 1);
       let run = made.get(key);
       if (!run) {
         const to = U[params + 4], from = operation === 0 ? U[params + 6] : -1;
         const inputs = ["a", "b", "c"].slice(0, count - 1);
-        const all = ["o", ...inputs];
+        const all = ["o", ...inputs], still = all.filter((_, k) => (fixed >> k) & 1), walking = all.filter((x) => !still.includes(x));
         const row = `O[o] = ${stored(FORMULAS[operation], to, from)};`;
         run = compiled(key, [...all.map((x) => x.toUpperCase()), "p", "s", "t", "rows", "n"].join(), `
           let ${all.map((x, k) => `${x}0 = p[${k}]`).join()};
           const ${all.map((x, k) => `${x}s = s[${k}], ${x}t = t[${k}]`).join()};
+          ${still.map((x) => `const ${x} = ${x.toUpperCase()}[${x}0];`).join(" ")}
           for (let j = 0; j < rows; j++) {
-            let ${all.map((x) => `${x}1 = ${x}0`).join()};
+            let ${walking.map((x) => `${x}1 = ${x}0`).join()};
             for (let i = 0; i < n; i++) {
-              const o = o1${inputs.map((x) => `, ${x} = ${x.toUpperCase()}[${x}1]`).join("")};
+              const o = o1${inputs.filter((x) => walking.includes(x)).map((x) => `, ${x} = ${x.toUpperCase()}[${x}1]`).join("")};
               ${row}
-              ${all.map((x) => `${x}1 += ${x}t`).join("; ")};
+              ${walking.map((x) => `${x}1 += ${x}t`).join("; ")};
             }
-            ${all.map((x) => `${x}0 += ${x}s`).join("; ")};
+            ${walking.map((x) => `${x}0 += ${x}s`).join("; ")};
           }`);
       }
-      const n = shape.pop(), rows = shape.pop(), t = strides.pop(), s = strides.pop();
+      const n = shape.pop(), rows = shape.pop();
+      strides.length -= 2;
       const [O, A, B, C] = heaps;
       const visit = count === 2 ? (p) => run(O, A, p, s, t, rows, n)
         : count === 3 ? (p) => run(O, A, B, p, s, t, rows, n)
@@ -301,24 +352,21 @@ export default function kernels(module) {
     matmul() {
       const U = module.HEAPU32;
       const [out, to, at, atype, bt, btype, dims, m, n, k, ar, ac, br, bc] = U.subarray(params, params + 14);
-      const O = view(to), A = view(atype), B = view(btype), round = to === BF16 ? HELPERS.bf16 : to === F16 ? HELPERS.f16 : null;
       const shape = [...U.subarray(params + 14, params + 14 + dims)];
       const strides = shape.map((_, d) => [U[params + 14 + dims + d], U[params + 14 + 2 * dims + d]]);
-      const left = new Float64Array(k), right = new Float64Array(k * n), row = new Float64Array(n);
-      let packed = -1, o = out;
-      walk(shape, strides, [at, bt], ([a0, b0]) => {
-        if (packed !== b0) {
-          for (let p = 0, r = 0; p < k; p++) for (let j = 0, b = b0 + p * br; j < n; j++, b += bc) right[r++] = B[b];
-          packed = b0;
-        }
-        for (let i = 0; i < m; i++) {
-          for (let p = 0, a = a0 + i * ar; p < k; p++, a += ac) left[p] = A[a];
-          product(left, right, row, k, n);
-          if (round) for (let j = 0; j < n; j++) O[o + j] = round(row[j]);
-          else O.set(row, o);
-          o += n;
-        }
+      const wide = to === F64 || to === I64, width = wide ? 4 : 8;
+      const whole = to === F32 || to === BF16 || to === F16 || wide;
+      const fast = whole && m > 1 && n >= width && m * n * k > 4096 && products(wide, n, k);
+      let o = out, packed = -1;
+      walk(shape, strides, [at, bt], ([a, b]) => {
+        if (fast) {
+          fast(view(to), o, a, ar, ac, b, br, bc, m, n, k, packed === b);
+          packed = b;
+        } else plain(view(to), o, view(atype), a, ar, ac, view(btype), b, br, bc, m, n, k);
+        o += m * n;
       });
+      const round = to === BF16 ? HELPERS.bf16 : to === F16 ? HELPERS.f16 : null;
+      if (round) for (let i = out, O = view(to); i < o; i++) O[i] = round(O[i]);
     },
 
     /** out place, type, in place, type, dims, logarithm?, shape, strides; along the last dimension, out contiguous. */
@@ -327,9 +375,9 @@ export default function kernels(module) {
       const run = compiled(`softmax ${to} ${type} ${logs}`, "O, A, o, a, n, t", `
         let most = -Infinity, sum = 0;
         for (let i = 0, p = a; i < n; i++, p += t) { const v = A[p]; if (v > most || v !== v) most = v; }
-        for (let i = 0, p = a; i < n; i++, p += t) sum += exp(A[p] - most);
-        ${logs ? "const shift = most + log(sum);" : "const scale = 1 / sum;"}
-        for (let i = 0, p = a; i < n; i++, p += t) O[o + i] = ${stored(logs ? "A[p] - shift" : "exp(A[p] - most) * scale", to, -1)};`);
+        for (let i = 0, p = a; i < n; i++, p += t) { const e = exp(A[p] - most); sum += e; ${logs ? "" : "O[o + i] = e;"} }
+        ${logs ? "const shift = log(sum);" : "const scale = 1 / sum;"}
+        for (let i = 0, p = a; i < n; i++, p += t) O[o + i] = ${stored(logs ? "A[p] - most - shift" : "O[o + i] * scale", to, -1)};`);
       const shape = [...U.subarray(params + 6, params + 6 + dims)];
       const strides = shape.map((_, d) => [U[params + 6 + dims + d]]);
       const n = shape.pop(), [t] = strides.pop(), O = view(to), A = view(type);
@@ -420,6 +468,20 @@ export default function kernels(module) {
       }
     },
 
+    /** One step of AdamW, all contiguous: type, n, places of parameter, gradient, both means (and of the largest); the numbers at `numbers`, in float64: 1 - lr · decay, 1 - beta1, beta2, 1 - beta2, root of the second correction, eps, step. */
+    adamw() {
+      const [type, n, p, g, m, v, numbers] = module.HEAPU32.subarray(params, params + 7), X = view(type);
+      const [decay, rest1, beta2, rest2, root, eps, step] = module.HEAPF64.subarray(numbers, numbers + 7);
+      const r = type === F64 ? (x) => x : Math.fround;
+      compiled(`adamw ${type}`, "X, n, p, g, m, v, r, decay, rest1, beta2, rest2, root, eps, step", `
+        for (let i = 0; i < n; i++) {
+          const d = X[g + i], first = r(X[m + i] + r(rest1 * r(d - X[m + i])));
+          const second = r(r(X[v + i] * beta2) + r(r(rest2 * d) * d));
+          X[m + i] = first; X[v + i] = second;
+          X[p + i] = r(r(X[p + i] * decay) - r(step * r(first / r(r(r(sqrt(second)) / root) + eps))));
+        }`)(X, n, p, g, m, v, r, r(decay), r(rest1), r(beta2), r(rest2), r(root), r(eps), r(step));
+    },
+
     /** Indices of what is not zero: out place (float64), in place, type, n; returns how many. */
     nonzero() {
       const [out, from, type, n] = module.HEAPU32.subarray(params, params + 4), A = view(type), I = module.HEAPF64;
@@ -430,18 +492,64 @@ export default function kernels(module) {
   };
 }
 
-/** row = left (k) @ right (k, n), in float64, four rows of `right` at a time. */
-function product(left, right, row, k, n) {
-  row.fill(0);
-  let p = 0;
-  for (; p + 3 < k; p += 4) {
-    const a = left[p], b = left[p + 1], c = left[p + 2], d = left[p + 3];
-    const r0 = p * n, r1 = r0 + n, r2 = r1 + n, r3 = r2 + n;
-    for (let j = 0; j < n; j++) row[j] += a * right[r0 + j] + b * right[r1 + j] + c * right[r2 + j] + d * right[r3 + j];
+/** O (m, n) = A (m, k) @ B (k, n), summed in float64. */
+function plain(O, o, A, a, ar, ac, B, b, br, bc, m, n, k) {
+  const row = new Float64Array(n);
+  for (let i = 0; i < m; i++, o += n) {
+    if (bc === 1 || n > 4) {
+      row.fill(0);
+      for (let p = 0, x = a + i * ar, y = b; p < k; p++, x += ac, y += br) {
+        const f = A[x];
+        for (let j = 0, z = y; j < n; j++, z += bc) row[j] += f * B[z];
+      }
+      O.set(row, o);
+    } else
+      for (let j = 0; j < n; j++) {
+        let sum = 0;
+        for (let p = 0, x = a + i * ar, y = b + j * bc; p < k; p++, x += ac, y += br) sum += A[x] * B[y];
+        O[o + j] = sum;
+      }
   }
-  for (; p < k; p++) {
-    const a = left[p], r0 = p * n;
-    for (let j = 0; j < n; j++) row[j] += a * right[r0 + j];
+}
+
+/** Compile the product of four rows and 32 bytes of columns, for float32 and float64: {f32, f64}, or null.
+ *
+ * f(four places of rows, step of a column, place of b, step of its rows, place of c, step of its rows, k), in bytes.
+ * Written as WebAssembly's own bytes, since it is one loop: a text of it and a compiler would be longer.
+ */
+function compiledTiles(memory) {
+  const number = (value) => value < 128 ? [value] : [(value & 127) | 128, ...number(value >> 7)];
+  const part = (id, ...bytes) => [id, ...number(bytes.flat().length), ...bytes.flat()];
+  const list = (...items) => [items.length, ...items.flat()];
+  const text = (value) => [value.length, ...[...value].map((c) => c.charCodeAt(0))];
+  const get = (local) => [0x20, local], set = (local) => [0x21, local], simd = (code, ...more) => [0xfd, ...number(code), ...more];
+  const [STEP, B, B_STEP, C, C_STEP, K, SUM, LEFT, RIGHT, SCALAR] = [4, 5, 6, 7, 8, 9, 10, 18, 19, 20];
+  const body = (splat, align, add, mul) => {
+    const rows = [0, 1, 2, 3], moved = (local, by) => [get(local), get(by), 0x6a, set(local)].flat();
+    const sum = (r, half) => [get(SUM + 2 * r + half), get(SCALAR), get(half ? RIGHT : LEFT), simd(mul), simd(add), set(SUM + 2 * r + half)].flat();
+    const code = [
+      0x03, 0x40, // loop
+      get(B), simd(0, 0, 0), set(LEFT), get(B), simd(0, 0, 16), set(RIGHT), moved(B, B_STEP),
+      rows.map((r) => [get(r), simd(splat, align, 0), set(SCALAR), moved(r, STEP), sum(r, 0), sum(r, 1)]),
+      get(K), 0x41, 1, 0x6b, 0x22, K, 0x0d, 0, 0x0b, // k - 1; again while it is not 0; end
+      rows.map((r) => [get(C), get(SUM + 2 * r), simd(11, 0, 0), get(C), get(SUM + 2 * r + 1), simd(11, 0, 16), moved(C, C_STEP)]),
+      0x0b,
+    ].flat(4);
+    const locals = [1, 11, 0x7b]; // eleven vectors
+    return [...number(locals.length + code.length), ...locals, ...code];
+  };
+  const bytes = [
+    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
+    ...part(1, list([0x60, 10, ...new Array(10).fill(0x7f), 0])),
+    ...part(2, list([...text("m"), ...text("m"), 2, 0, 0])),
+    ...part(3, list([0], [0])),
+    ...part(7, list([...text("f32"), 0, 0], [...text("f64"), 0, 1])),
+    ...part(10, list(body(9, 2, 228, 230), body(10, 3, 240, 242))),
+  ];
+  try {
+    return new WebAssembly.Instance(new WebAssembly.Module(new Uint8Array(bytes)), { m: { m: memory } }).exports;
+  } catch {
+    return null; // an engine without vectors: products are then plain loops
   }
 }
 

@@ -2,6 +2,7 @@
 
 import builtins
 import math
+from array import array
 from typing import NamedTuple
 
 from torch import _dtypes
@@ -622,8 +623,17 @@ def _fast_in_place(name, operation):
     function = FUNCTIONS[name]
 
     def apply(self, other, **kwargs):
-        if kwargs or wanted(self, *([other] if isinstance(other, Tensor) else ())):
+        alpha = kwargs.get("alpha", 1)
+        if alpha != 1 and name == "add" and isinstance(other, Tensor) and type(alpha) in NUMBERS:
+            if self.dtype is other.dtype and self.dtype.kind == 2 and self._shape == other._shape and not wanted(self, other):
+                run("add_scaled", self, self, other, alpha)
+                self._storage.version += 1
+                return self
+        if alpha != 1 or wanted(self, *([other] if isinstance(other, Tensor) else ())):
             return _overwritten(self, f"{name}_", function(_as_it_is(self), other, **kwargs))
+        kwargs.pop("alpha", None)
+        if kwargs:
+            return _overwritten(self, f"{name}_", function(self, other, **kwargs))
         if self.dtype.kind < 2 or isinstance(other, Tensor) and other._storage is self._storage:
             return _overwritten(self, f"{name}_", function(self, other))
         if isinstance(other, Tensor):
@@ -1523,9 +1533,7 @@ def repeat(self, *sizes):
     shape = (1,) * more + self._shape
     apart = self.reshape([part for size in shape for part in (1, size)])
     full = apart.expand([part for size, times in zip(shape, sizes) for part in (times, size)])
-    return full.reshape([size * times for size, times in zip(shape, sizes)]) if builtins.all(sizes) else self.new_zeros(
-        [size * times for size, times in zip(shape, sizes)]
-    )
+    return full.clone(memory_format="contiguous").reshape([size * times for size, times in zip(shape, sizes)])
 
 
 @function("tile")
@@ -1736,3 +1744,35 @@ for _name in (
     FUNCTIONS[_name] = getattr(Tensor, _name)
 FUNCTIONS["result_type"] = result_type
 Tensor.new = Tensor.new_tensor
+
+
+def adamw(parameter, gradient, mean, square, group, step):
+    """Take a step of AdamW in one go; returns whether it could be done so."""
+    tensors = (parameter, gradient, mean, square)
+    if any_of(x.dtype is not parameter.dtype or not x.is_contiguous() for x in tensors):
+        return False
+    if parameter.dtype.name not in ("float32", "float64"):
+        return False
+    first, second = group["betas"]
+    lr, count = group["lr"], parameter.numel()
+    numbers = array(
+        "d",
+        (
+            1 - lr * group["weight_decay"],
+            1 - first,
+            second,
+            1 - second,
+            math.sqrt(1 - second**step),
+            group["eps"],
+            lr / (1 - first**step),
+        ),
+    )
+    if count:
+        places = [x._storage.base + x._offset for x in tensors]
+        call(js.adamw, parameter.dtype.code, count, *places, numbers.buffer_info()[0] // 8)
+    for x in (parameter, mean, square):
+        x._storage.version += 1
+    return True
+
+
+any_of = builtins.any
