@@ -64,9 +64,13 @@ class Program:
         said["line"] = inside[-1] - step.start + 1 if inside else 0
         return types.SimpleNamespace(**said)
 
-    def values(self, code: str) -> list:
-        """Return what `code`, a program of `literate.expressions`, prints of the module as it is now."""
-        return json.loads(self.page.run(code)["printed"])
+    def values(self, code: str) -> list | None:
+        """Return what `code`, a program of `literate.expressions`, prints of the module as it is now.
+
+        None where a name in it is not there, or means something else now.
+        """
+        said = self.page.run(code)
+        return None if said["raised"] else json.loads(said["printed"])
 
 
 _program: Program | None = None
@@ -76,7 +80,8 @@ def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
     """Run a block of a page, after the blocks above it that have not run so; JSON in, JSON out.
 
     `asked` names the `page`, its `steps` in order, of which the last is asked for, and the `output` that the
-    page shows below it, if any: its `text`, its `options`, and the `labels` that the page computes.
+    page shows below it, if any: its `text`, its `options`, and the `labels` that the page computes. `figures` holds
+    the code of what explorables show after it.
     """
     global _program
     request = json.loads(asked)
@@ -88,7 +93,9 @@ def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
         if result.raised and result.raised != step.raises and (step is last or not step.exercise):
             _program = program if step.exercise else None  # it may have run half
             return json.dumps(_refused(step, result))
-    return json.dumps(_judged(program, last, result, request.get("output")))
+    said = _judged(program, last, result, request.get("output"))
+    said["figures"] = [program.values(code) for code in request.get("figures", [])]
+    return json.dumps(said)
 
 
 def _begun(page: str, steps: list[Step]) -> Program:
@@ -158,7 +165,7 @@ def _drawn(program: Program, printed: str, output: dict[str, Any]) -> str:
     options.pop("predict", None)
     try:
         if labels := output.get("labels"):
-            values = program.values(labels["code"])
+            values = program.values(labels["code"]) or []
             words = (
                 value if isinstance(value, str) else " ".join(map(str, value)) for value in values
             )

@@ -16,6 +16,7 @@ from typing import Any
 
 import rjsmin
 
+from book.figures import matrices
 from literate.export import CHECK
 from literate.page import Block, Page
 
@@ -90,6 +91,14 @@ def program(page: Page, colab: str = "") -> str:
         if stub := re.search(r"^(?:def |class )?answer_(\d+)\b", block.code, re.MULTILINE):
             said.setdefault("solution" if block.solution else "stub", int(stub[1]))
         blocks.append(said)
+    for number, fence in enumerate(f for f in page.fences if f.language == "attention"):
+        above = [
+            said for said, block in zip(blocks, page.blocks, strict=True) if block.line < fence.line
+        ]
+        code = matrices.program(fence)
+        if above and code:
+            figure = {"at": number, "code": code, "places": matrices.places(fence.text)}
+            above[-1].setdefault("figures", []).append(figure)
     whole = {"page": page.path.name, "colab": colab, "blocks": blocks}
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
 

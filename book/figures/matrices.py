@@ -150,6 +150,26 @@ def steps(body: str, values: list) -> list[dict[str, Any]]:
     return found
 
 
+def places(body: str) -> list[tuple[str, list[int]]]:
+    """Return, for each value that `program` prints, its name and the panels of the figure that show it."""
+    panels = _panels(_root(body))
+
+    def shows(
+        panel: list[tuple[yaml.ScalarNode, yaml.Node]], key: yaml.ScalarNode, name: str
+    ) -> bool:
+        # What a panel says goes before what is said for all.
+        named = (
+            one.start_mark.index for one, _ in panel if str(one.value).partition(" = ")[0] == name
+        )
+        return next(named, None) == key.start_mark.index
+
+    return [
+        (name, [at for at, panel in enumerate(panels) if shows(panel, key, name)])
+        for key, name, expression, _ in _named(body)
+        if expression
+    ]
+
+
 def computed_cells(body: str) -> list[yaml.ScalarNode]:
     """Return the numbers of `body` that a page computes, in order, with their places in it."""
     return [cell for _, _, expression, node in _named(body) if expression for cell in _cells(node)]

@@ -41,6 +41,7 @@
       path: location.pathname,
       digest: template.dataset.code,
       blocks: boxes.map((box, at) => block(box, at)),
+      explored: new Map(), // each figure that shows other numbers, and what it showed
       known: fetch(new URL(template.dataset.run, location)).then((answer) => answer.json()),
     };
     return page;
@@ -140,6 +141,7 @@
       if (isEdited(one)) one.code.innerHTML = one.drawn;
       one.editor = one.strip = undefined;
     }
+    if (blocks === page.blocks) page.explored.forEach((config, figure) => explorable(figure, config));
     keep();
     (at ?? blocks[0])?.button?.focus();
     say(blocks.length > 1 ? "The page is as it was" : "The block is as it was");
@@ -192,6 +194,46 @@
       ...(now === null ? [] : [make("ins", "", now), "\n"]),
     ]);
     return make("details", "", make("summary", "", "What moved"), make("pre", "", ...rows));
+  }
+
+  /* ── An explorable shows the matrices that the page computes now ───────────────────────── */
+
+  /* Whether what a panel is given can be multiplied, and fits the figure. */
+  function fits({ tokens, name, ...matrices }) {
+    const { embeddings, W_query, W_key, W_value, queries, keys, values } = matrices;
+    const columns = (matrix) => matrix?.[0].length;
+    const isMatrix = (matrix) =>
+      Array.isArray(matrix?.[0]) && matrix.every((row) => row.length === columns(matrix) && row.every(Number.isFinite));
+    return (
+      Array.isArray(tokens) && tokens.length <= 12 &&
+      Object.values(matrices).every(isMatrix) &&
+      [embeddings, queries, keys, values].every((matrix) => !matrix || matrix.length === tokens.length) &&
+      [W_query, W_key, W_value].every((matrix) => !matrix || matrix.length === columns(embeddings)) &&
+      columns(W_query) === columns(W_key) && columns(queries) === columns(keys)
+    );
+  }
+
+  function explore({ at, places }, values) {
+    const figure = document.querySelectorAll(".md-content figure.attention")[at];
+    const before = figure.querySelector("attention-explorable").getAttribute("config");
+    const config = JSON.parse(before);
+    places.forEach(([name, panels], i) => {
+      const value = typeof values[i] === "string" ? values[i].split(/\s+/) : values[i];
+      if (name in config) config[name] = value;
+      for (const panel of panels) if (name in config.panels[panel]) config.panels[panel][name] = value;
+    });
+    if (!config.panels.every(fits) || config.query >= config.panels[0].tokens.length) return;
+    if (!page.explored.has(figure)) page.explored.set(figure, before);
+    explorable(figure, JSON.stringify(config));
+  }
+
+  /* Draw an explorable anew; one whose script has not come yet finds its numbers when it does. */
+  function explorable(figure, config) {
+    const old = figure.querySelector("attention-explorable");
+    if (!customElements.get("attention-explorable")) return old.setAttribute("config", config);
+    const made = make("attention-explorable", "");
+    made.setAttribute("config", config);
+    old.replaceWith(made);
   }
 
   /* ── Run ───────────────────────────────────────────────────────────────────────────────── */
@@ -275,9 +317,9 @@
       const { start, raises } = blocks[each.at];
       return { at: each.at, code: text(each), start, raises, exercise: Boolean(exercise(each.at)) };
     });
-    const { check, output } = blocks[one.at];
+    const { check, output, figures = [] } = blocks[one.at];
     if (check) steps.at(-1).code += `\n\ncheck_${check}(answer_${check})\n`;
-    return { page: name, steps, output };
+    return { page: name, steps, output, figures: figures.map(({ code }) => code) };
   }
 
   function heard({ id, share, begun, printed, said, failed }) {
@@ -308,7 +350,9 @@
   async function judge(one, said) {
     one.printing = undefined;
     const { blocks, colab } = await page.known;
-    const { check } = blocks[one.at];
+    const { check, figures = [] } = blocks[one.at];
+    if (page.explored.size || page.blocks.some(isEdited))
+      said.figures?.forEach((values, at) => values && explore(figures[at], values));
     const figure = said.html ? figureOf(one, said.html) : undefined;
     show(one, figure);
     if (said.error) return refuse(one, said, check, colab);

@@ -36,13 +36,23 @@ last: 4.0
 ```
 
 ```python
-words = "river bank"
+words, both = "river bank", [[1.0, 0.0], [1.0, 2.0]]
 print(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
 ```
 
 ```output heatmap rows="= words: river bank" cols="x y" name="few"
 tensor([[0.5000, 0.5000],
         [0.0000, 1.0000]])
+```
+
+```attention
+tokens = words: river bank
+embeddings = both:
+  - [1.0, 0.0]
+  - [1.0, 2.0]
+by_hand: weights
+query: bank
+step: scores
 ```
 
 ```python
@@ -156,9 +166,10 @@ def running(browser, small):
 def plain(running):
     """The page as it is at first, in a window where Python is there already."""
     reader, page = running
-    if page.get_by_role("button", name="Reset the page").count():
-        page.get_by_role("button", name="Reset the page").click()
-    for button in page.get_by_role("button", name="Reset").all():
+    strips = page.locator(".run-strip")
+    if strips.get_by_role("button", name="Reset the page").count():
+        strips.get_by_role("button", name="Reset the page").click()
+    for button in strips.get_by_role("button", name="Reset").all():
         button.click()
     yield page
     reader.check()
@@ -270,12 +281,35 @@ def test_an_edited_block_counts_for_those_below_it(plain):
 
 
 def test_a_heatmap_is_drawn_from_what_was_printed_and_keeps_its_address(plain):
-    edit(plain, HEAT, 'words = "boat loan"\nprint(torch.tensor([[1.0, 0.0], [0.25, 0.75]]))\n')
+    edit(plain, HEAT, 'words, both = "boat loan", []\nprint(torch.tensor([[1.0, 0.0], [0.25, 0.75]]))\n')
     assert run(plain, HEAT)[0] == "moved"
     table = plain.locator("#few .heatmap")
     assert table.locator("th[scope=row]").all_inner_texts() == ["boat", "loan"]
     assert table.locator("td[id]").all_inner_texts() == ["1.0000", "0.0000", "0.2500", "0.7500"]
     assert plain.locator("#few-1-1").count() == 1
+
+
+EXPLORED = """() => [...document.querySelectorAll('attention-explorable tbody tr')].slice(0, 2)
+  .map((row) => [...row.children].map((cell) => cell.textContent.trim()))"""
+
+
+def test_an_explorable_follows_what_the_page_computes_now_and_reset_brings_it_back(plain):
+    plain.evaluate(book.WAKE)
+    before = plain.evaluate(EXPLORED)
+    edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0], [0.0, 1.0]]\nprint(both)\n')
+    run(plain, HEAT)
+    assert plain.evaluate(EXPLORED) == [["boat", "9.0000", "0.0000"], ["loan", "0.0000", "1.0000"]]
+    run(plain, MEAN)
+    plain.get_by_role("button", name="Reset the page").click()
+    assert plain.evaluate(EXPLORED) == before
+
+
+def test_an_explorable_that_cannot_show_what_came_stays_as_it_was(plain):
+    plain.evaluate(book.WAKE)
+    before = plain.evaluate(EXPLORED)
+    edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0]]\nprint(both)\n')
+    run(plain, HEAT)
+    assert plain.evaluate(EXPLORED) == before
 
 
 def test_reset_brings_a_block_and_the_page_back(plain):
@@ -388,7 +422,7 @@ def test_a_loop_without_an_end_is_stopped_and_the_next_run_starts_anew(plain):
     plain.locator("[data-run=run]").nth(MEAN).click()
     plain.get_by_role("button", name="Stop this block").click()
     assert ended(plain, MEAN)[:2] == ["stopped", "Stopped. The next run starts Python anew."]
-    plain.get_by_role("button", name="Reset").first.click()
+    plain.locator(".run-strip").get_by_role("button", name="Reset").first.click()
     assert run(plain, MEAN)[:2] == ["right", "As printed."]
 
 
