@@ -26,7 +26,7 @@ from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
-from book import ahead, prepare, search
+from book import ahead, prepare, run, search
 from book.markdown.math import MathError
 from book.serve import Served, say, take
 from literate.page import PageError, name_of, pages
@@ -197,6 +197,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Write the downloads: those of each page, the book as text, and the whole site as a zip."""
     _write_index(config)
     site = Path(config.site_dir)
+    run.write(Path(config.config_file_path).parent, site / "assets")
     prepared = [page.meta["prepared"] for page in _pages if "prepared" in page.meta]
     for one in prepared:
         for name, content in one.beside.items():

@@ -24,7 +24,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from book.figures.output import figure as output_figure
+from book.figures.drawn import figure as output_figure
 from book.weight import joined
 from literate.fence import Misread, check_shown
 

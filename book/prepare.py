@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, repository, weight
+from book import card, lab, repository, run, weight
 from book.markdown.math import MathError, symbols
 from literate import export, record, site_markdown
 from literate.fence import blank_out
@@ -100,6 +100,10 @@ def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ip
     colab = repository.colab(config["extra"]["repository"], practised)
     beside = _taken(program, config.get("site_url") or "", colab)
     exercises = colab if Path(practised).name in beside else ""
+    if known := run.known(program):
+        notebook = Path(source).with_suffix(".ipynb").as_posix()
+        colab = repository.colab(config["extra"]["repository"], notebook)
+        beside[known["program"]] = run.program(program, colab).encode()
     return Prepared(source, "", {}, _linked(program, source, labs, exercises), beside, program)
 
 
@@ -213,6 +217,8 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
         # A list, since Zensical would sort the keys of a dictionary.
         guarded = [[i, piece] for i, (piece, block) in enumerate(pieces) if block.raises]
         meta["guarded"] = guarded
+        if runs := run.known(program):
+            meta["run"] = runs
     if "script" in downloads:
         meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
     return meta
@@ -334,6 +340,7 @@ def write(root: Path) -> None:
         _write_page(one, target)
     for name, text in llms(config, book).items():
         (target / "docs" / name).write_text(text, encoding="utf-8")
+    run.write(root, target / "docs/assets")
     shutil.copytree(VENDOR, target / "docs/assets/vendor", dirs_exist_ok=True)
     (target / "mkdocs.yml").write_text(_settings(settings, edition(root)), encoding="utf-8")
 

@@ -8,6 +8,8 @@ is written otherwise, the printer pads otherwise: then blanks beside numbers cou
 In an output whose numbers are all written alike, each blank counts.
 """
 
+from __future__ import annotations
+
 import difflib
 import math
 import platform
@@ -21,9 +23,8 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from literate.page import Block, Page
-
-if TYPE_CHECKING:  # judging imports no torch
+if TYPE_CHECKING:  # judging imports neither torch nor what reads Markdown: it is done in a browser, too
+    from literate.page import Block, Page
     from literate.run import Result, Run
 
 # What Python, NumPy and PyTorch print for a float: with a point or a signed power, so that neither
@@ -104,7 +105,7 @@ def agree(expected: str, printed: str) -> bool:
     return not differences(expected, printed)
 
 
-def check(page: Page, block: Block, result: "Result") -> Failure | None:
+def check(page: Page, block: Block, result: Result) -> Failure | None:
     """Return the Failure of `block`, given the Result of running it, or None when it holds."""
     printed, output = text_of(block, result), block.output
     where = f"the block on line {block.line}"
@@ -140,7 +141,7 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
     return None
 
 
-def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
+def run_and_check(run: Run, block: Block) -> tuple[Failure | None, str]:
     """Run a page up to `block`.
 
     Returns why the block does not hold, and why that is excused on this platform, if it is.
@@ -156,7 +157,7 @@ def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
     return failure, why if excused else ""
 
 
-def text_of(block: Block, result: "Result") -> str:
+def text_of(block: Block, result: Result) -> str:
     """Return what the output fence of `block` must hold: what it printed, and how it ended."""
     ending = result.last_line if block.raises and result.raised else ""
     text = result.printed + ending

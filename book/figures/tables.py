@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import product
-from xml.etree import ElementTree
 
 OPENING = re.compile(r"(?P<call>tensor\()?(?=\[\[)")
 TOKEN = re.compile(
@@ -472,6 +471,8 @@ def _tick(value: float) -> str:
 
 def _slim(svg: str, words: str) -> str:
     """Keep what draws, text and paths: no ids, which would repeat on a page, its font and colours."""
+    from xml.etree import ElementTree
+
     root = ElementTree.fromstring(svg)
     marks = {
         f"#{path.get('id')}": path.get("d", "") for path in root.iterfind(".//{*}defs/{*}path")

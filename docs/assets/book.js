@@ -5,6 +5,8 @@
 
   const ICONS = {
     copy: "M5 3h9a1 1 0 0 1 1 1v2h-2V5H6v9h1v2H5a1 1 0 0 1-1-1V4a1 1 0 0 1 1-1m5 5h9a1 1 0 0 1 1 1v11a1 1 0 0 1-1 1h-9a1 1 0 0 1-1-1V9a1 1 0 0 1 1-1m1 2v9h7v-9z",
+    run: "M8 5v14l11-7z",
+    edit: "M3 17.2V21h3.8L17.9 9.9l-3.8-3.8zM20.7 7a1 1 0 0 0 0-1.4l-2.3-2.3a1 1 0 0 0-1.4 0l-1.8 1.8L19 8.9z",
     above: "M4 3h16v2H4zm0 4h16v2H4zm2 5h12a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1H6a1 1 0 0 1-1-1v-7a1 1 0 0 1 1-1m1 2v5h10v-5z",
   };
 
@@ -49,13 +51,18 @@
     }
   }
 
-  function button(kind, label, text) {
+  function button(kind, label) {
     const made = document.createElement("button");
     made.type = "button";
-    made.dataset.copy = kind;
     made.title = label;
     made.setAttribute("aria-label", label);
     made.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true"><path d="${ICONS[kind]}"/></svg>`;
+    return made;
+  }
+
+  function copyButton(kind, label, text) {
+    const made = button(kind, label);
+    made.dataset.copy = kind;
     made.addEventListener("click", async () => {
       const focused = document.activeElement;
       await toClipboard(text());
@@ -67,30 +74,74 @@
     return made;
   }
 
-  function addCopyButtons() {
-    const whole = document.getElementById("guarded");
+  function note(text) {
+    const made = document.createElement("p");
+    made.className = "unrun";
+    made.textContent = text;
+    return made;
+  }
+
+  function addButtons() {
+    const isProgram = document.getElementById("guarded");
+    const run = isProgram?.dataset ?? {};
+    const unrun = JSON.parse(run.unrun ?? "{}");
+    let runnable = 0;
     for (const block of document.querySelectorAll(".md-content .highlight")) {
       const code = block.querySelector("pre > code");
       if (!code || block.querySelector(".book-copy")) continue;
       const bar = document.createElement("div");
       bar.className = "book-copy";
       bar.setAttribute("role", "toolbar");
-      bar.setAttribute("aria-label", "Copy");
-      bar.append(button("copy", "Copy this block", () => code.textContent));
-      if (/\blanguage-py/.test(block.className) && whole) {
-        bar.append(button("above", "Copy with everything above", () => program(code)));
-        bar.lastChild.tabIndex = -1;
+      bar.setAttribute("aria-label", "Code");
+      bar.append(copyButton("copy", "Copy this block", () => code.textContent));
+      if (/\blanguage-py/.test(block.className) && isProgram) {
+        const at = runnable++;
+        bar.append(copyButton("above", "Copy with everything above", () => program(code)));
+        if (unrun[at]) block.after(note(`Does not run in the page: ${unrun[at]}.`));
+        else if (run.run) bar.prepend(runButton("run", "Run this block", at), runButton("edit", "Edit this block", at));
       }
+      [...bar.children].forEach((each, place) => (each.tabIndex = place ? -1 : 0));
       block.append(bar);
-      code.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
+      block.style.setProperty("--buttons", bar.childElementCount);
+      block.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
+
+  /* What runs and edits a block comes with the first touch of such a button, or where a reader has left
+     something; `run.js` listens for `book:run`. */
+  function runButton(kind, label, at) {
+    const made = button(kind, label);
+    made.dataset.run = kind;
+    if (kind === "run") made.append("Run");
+    made.addEventListener("click", () => ask(kind, at));
+    return made;
+  }
+
+  let runs;
+  async function ask(kind, at) {
+    runs ||= new Promise((loaded, failed) => {
+      const script = document.createElement("script");
+      script.src = new URL("run.js", home);
+      script.onload = loaded;
+      script.onerror = failed;
+      document.head.append(script);
+    });
+    try {
+      await runs;
+      dispatchEvent(new CustomEvent("book:run", { detail: { kind, at } }));
+    } catch {
+      runs = undefined;
+      announce("What runs a block could not be loaded");
+    }
+  }
+
+  addEventListener("book:say", ({ detail }) => announce(detail));
 
   /* The buttons of a block are one tab stop; arrow keys go from one to the other. */
   document.addEventListener("keydown", (event) => {
     if (!/^Arrow(Left|Right)$/.test(event.key) || !event.target.matches?.(".book-copy button")) return;
-    const other = event.target.nextSibling || event.target.previousSibling;
-    if (!other) return;
+    const { nextSibling, previousSibling, parentNode } = event.target;
+    const other = event.key === "ArrowRight" ? nextSibling || parentNode.firstChild : previousSibling || parentNode.lastChild;
     event.preventDefault();
     event.target.tabIndex = -1;
     other.tabIndex = 0;
@@ -153,6 +204,8 @@
   let arrived = false;
   function standAtHeading() {
     if (!arrived) return (arrived = true); // opened anew: the browser knows where
+    // The theme has gone back to where the reader was; a row of buttons may have moved that since.
+    if (history.state?.y) scrollTo({ top: history.state.y, behavior: "instant" });
     const headings = [...document.querySelectorAll(".md-content article :is(h1, h2, h3)")];
     const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 4);
     const place = document.getElementById(location.hash.slice(1)) || passed.pop() || headings[0];
@@ -210,6 +263,7 @@
   /* ── What was read: a mark at its links, kept in this browser and sent nowhere ─────────── */
 
   const READ = "book-read";
+  const LEFT = "book-run"; // what `run.js` keeps of what was typed and done
 
   /* Where a browser keeps nothing for a page, nothing was read. */
   function wasRead() {
@@ -218,6 +272,15 @@
       return Array.isArray(kept) ? kept : [];
     } catch {
       return [];
+    }
+  }
+
+  /* What a reader has typed and done, by page, as text; "" for nothing. */
+  function left() {
+    try {
+      return localStorage.getItem(LEFT) ?? "";
+    } catch {
+      return "";
     }
   }
 
@@ -237,7 +300,7 @@
       link.toggleAttribute("data-read", !link.hash && pages.includes(link.pathname));
     const foot = document.querySelector(".md-footer .md-copyright");
     const forget = foot?.querySelector("button");
-    if (!pages.length) forget?.remove();
+    if (!pages.length && !left()) forget?.remove();
     else if (foot && !forget) foot.append(" ", forgetButton(foot));
   }
 
@@ -246,7 +309,13 @@
     made.type = "button";
     made.textContent = "Forget what I have read";
     made.addEventListener("click", () => {
+      try {
+        localStorage.removeItem(LEFT);
+      } catch {
+        // refused
+      }
       keepRead([]);
+      dispatchEvent(new Event("book:forget"));
       announce("Forgotten");
       foot.querySelector("a")?.focus();
     });
@@ -260,6 +329,7 @@
 
   function watchEnd() {
     ends.disconnect();
+    if (left().includes(JSON.stringify(location.pathname))) ask("restore");
     const end = document.querySelector(".md-footer");
     if (end && document.querySelector(".md-content .highlight")) ends.observe(end);
     markRead();
@@ -283,6 +353,8 @@
       part.setAttribute("aria-label", `Pages of ${title}`);
     }
   }
+
+  addEventListener("book:kept", markRead);
 
   /* ── What a reader asks of a page: its script comes with the first pointer or key on it ─── */
 
@@ -370,7 +442,7 @@
   function start() {
     came++;
     takeApart();
-    addCopyButtons();
+    addButtons();
     addUnveilButtons();
     nameScrollers();
     mendNames();

@@ -1,0 +1,138 @@
+"""Runs the blocks of a page under Pyodide, and says what each did.
+
+A page is one module, `__main__`, as when a reader runs it as a script. Each page begins with a torch of its own,
+whose state no other page has changed.
+"""
+
+import contextlib
+import importlib
+import io
+import linecache
+import random
+import sys
+import time
+import traceback
+import types
+import warnings
+
+import small_torch_files
+
+SEED = 0
+MOST_PRINTED = 100_000  # characters that a block may print
+LACKS = "is not in the small torch"
+# How an error ends a page's block for want of something: what the error is, and how its text begins.
+MISSING = (
+    (ModuleNotFoundError, "No module named "),
+    (ImportError, "cannot import name "),
+    (RuntimeError, "can't start new thread"),
+    (OSError, "Function not implemented"),
+)
+
+
+class Printed(io.StringIO):
+    """What a block prints, within bounds; `tell`, if any, is told each piece."""
+
+    def __init__(self, tell=None):
+        super().__init__()
+        self.tell_of = tell
+
+    def write(self, text):
+        if self.tell() + len(text) > MOST_PRINTED:
+            raise BlockStopped(f"printed more than {MOST_PRINTED:,} characters")
+        if self.tell_of:
+            self.tell_of(text)
+        return super().write(text)
+
+
+class NoInput(io.StringIO):
+    """Standard input for a block: nobody is there to type."""
+
+    def readline(self, *_):
+        raise RuntimeError("a block cannot ask for input: nobody answers it here")
+
+
+class BlockStopped(BaseException):
+    """A block did what none may; not an Exception, so that `except Exception` lets it through."""
+
+    __module__ = "builtins"
+
+
+class Absent:
+    """Says of each module of torch that is not here that the small torch lacks it."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("torch."):
+            raise ModuleNotFoundError(f"{name} {LACKS} of this page; open the page in Colab", name=name)
+
+
+class Page:
+    """A page that runs: `source` is its program as one text, each line where tracebacks find it."""
+
+    def __init__(self, path, source):
+        for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
+            del sys.modules[name]
+        if not any(type(finder).__name__ == "Absent" for finder in sys.meta_path):
+            sys.meta_path.append(Absent())
+        self.path, self.module = path, types.ModuleType("__main__")
+        self.module.__file__ = path
+        self.keep(source)
+        random.seed(SEED)
+        importlib.import_module("torch").default_generator.manual_seed(SEED)
+        importlib.import_module("torch._load").fetch = lambda name: small_torch_files.fetch(name).to_bytes()
+
+    def keep(self, source):
+        """Keep the text of the page where tracebacks and `inspect` find it."""
+        lines = [line + "\n" for line in source.split("\n")]
+        linecache.cache[self.path] = (len(source), None, lines, self.path)
+
+    def run(self, code, start=1, tell=None):
+        """Run `code`, whose first line is line `start` of the page; return what it printed and how it ended.
+
+        `lines` are those of the page that an error has passed; `tell`, if any, is told what is printed at once.
+        """
+        printed = Printed(tell)
+        said = {"raised": "", "last_line": "", "traceback": "", "lacks": "", "lines": []}
+        main, sys.modules["__main__"] = sys.modules["__main__"], self.module
+        stdin, sys.stdin = sys.stdin, NoInput()
+        begun = time.perf_counter()
+        try:
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                text = "\n" * (start - 1) + code
+                exec(compile(text, self.path, "exec", dont_inherit=True), vars(self.module))
+        except BaseException as error:
+            said["raised"] = type(error).__name__
+            said["last_line"] = self.last_line(error)
+            said["traceback"] = "".join(traceback.format_exception(error))
+            said["lacks"] = lacking(error)
+            said["lines"] = self.lines_of(error)
+        finally:
+            sys.stdin = stdin
+            sys.modules["__main__"] = main
+        return {"printed": printed.getvalue(), "seconds": time.perf_counter() - begun, **said}
+
+    def lines_of(self, error):
+        """Return the lines of the page that `error` has passed, the innermost last."""
+        if isinstance(error, SyntaxError) and error.filename == self.path:
+            return [error.lineno or 0]
+        frames = traceback.extract_tb(error.__traceback__)
+        return [frame.lineno or 0 for frame in frames if frame.filename == self.path]
+
+    @staticmethod
+    def last_line(error):
+        """Return the line that names the exception; the first, where the message has several."""
+        entries = traceback.format_exception_only(error)
+        named = (entry for entry in entries if not entry.startswith(" "))
+        return next(named, entries[-1]).split("\n")[0]
+
+
+def lacking(error):
+    """Say what the small torch lacks, where that is why an error was raised; otherwise ""."""
+    while error is not None:
+        text = str(error)
+        if LACKS in text:
+            return text.partition(";")[0]
+        if any(isinstance(error, kind) and text.startswith(begins) for kind, begins in MISSING):
+            return text
+        error = error.__cause__ or error.__context__
+    return ""

@@ -1,0 +1,154 @@
+"""A small `torch` for the page: what the book's chapters use of PyTorch, over kernels in JavaScript.
+
+What it has agrees with PyTorch; what it lacks says so by name.
+"""
+
+import math
+
+from torch import _dtypes, _tensor
+from torch._autograd import (
+    Mode,
+    enable_grad,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+)
+from torch._dtypes import dtype, finfo, iinfo, promote_types
+from torch._tensor import CPU, Defaults, Size, Tensor, device, layout
+
+for _name in (
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "complex64", "complex128",
+):  # fmt: skip
+    globals()[_name] = getattr(_dtypes, _name)
+float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16  # noqa: A001
+long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16  # noqa: A001
+cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
+
+from torch import _complex, _index, _ops, _sampling  # noqa: E402, F401
+from torch._printing import set_printoptions  # noqa: E402
+from torch._random import Generator  # noqa: E402
+from torch._sampling import default_generator  # noqa: E402
+
+globals().update(_tensor.FUNCTIONS)
+bool = _dtypes.bool_  # noqa: A001
+
+__version__ = "2.13.0"
+inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
+newaxis = None
+strided = "torch.strided"
+contiguous_format, preserve_format, channels_last = "contiguous", "preserve", "channels_last"
+FloatTensor = LongTensor = BoolTensor = DoubleTensor = Tensor
+
+
+class SymInt:
+    """A whole number that a compiler knows by name; here there are none."""
+
+
+class SymFloat:
+    """A number that a compiler knows by name; here there are none."""
+
+
+class SymBool:
+    """A truth that a compiler knows by name; here there are none."""
+
+
+def is_grad_enabled():
+    return Mode.grad
+
+
+def is_inference_mode_enabled():
+    return Mode.inference
+
+
+def get_default_dtype():
+    return Defaults.dtype
+
+
+def set_default_dtype(d):
+    Defaults.dtype = d
+
+
+def get_default_device():
+    return CPU
+
+
+def set_default_device(device):
+    _tensor.device(device)
+
+
+def get_num_threads():
+    return 1
+
+
+def set_num_threads(number):
+    """Do nothing: a page has one thread."""
+
+
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """Do nothing: all of this is deterministic."""
+
+
+def are_deterministic_algorithms_enabled():
+    return True
+
+
+def set_float32_matmul_precision(precision):
+    """Do nothing: products are precise."""
+
+
+def can_cast(from_, to):
+    return from_.kind <= to.kind
+
+
+def is_autocast_enabled(device_type="cpu"):
+    return amp.State.on
+
+
+def get_autocast_dtype(device_type="cpu"):
+    return amp.State.dtype
+
+
+def autocast(device_type="cpu", dtype=None, enabled=True, cache_enabled=None):
+    return amp.autocast(device_type, dtype, enabled)
+
+
+def compile(model=None, **_):
+    """Return what is given as it is: nothing is compiled here."""
+    return model if model is not None else lambda function: function
+
+
+def typename(obj):
+    return obj.type() if isinstance(obj, Tensor) else type(obj).__name__
+
+
+def is_storage(obj):
+    return isinstance(obj, _tensor.UntypedStorage)
+
+
+def numel(input):
+    return input.numel()
+
+
+from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
+from torch._load import load  # noqa: E402
+
+_load.rebuild = _tensor.rebuilt
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    import importlib
+
+    try:
+        return importlib.import_module(f"torch.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"torch.{name}":
+            raise
+    raise AttributeError(f"torch.{name} is not in the small torch of this page; open the page in Colab")
+
+
+__all__ = [
+    "Generator", "Size", "compiler", "linalg", "SymBool", "SymFloat", "SymInt", "Tensor", "autograd", "default_generator", "device", "dtype", "enable_grad", "finfo",
+    "hub", "iinfo", "inference_mode", "layout", "load", "no_grad", "promote_types", "set_grad_enabled", "set_printoptions",
+]  # fmt: skip

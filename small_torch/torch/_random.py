@@ -1,0 +1,42 @@
+"""Random numbers from PyTorch's streams: what a generator remembers. random.js draws from it."""
+
+import time
+from array import array
+
+streams = None  # what random.js exports; the core sets it before anything is drawn
+
+
+class Generator:
+    """A source of random numbers: the same seed gives the numbers that PyTorch draws on a CPU."""
+
+    device = "cpu"
+
+    def __init__(self, device="cpu"):
+        if str(device) != "cpu":
+            raise RuntimeError(f"small torch: a Generator on {device} is not here, only on the CPU")
+        self._state = array("I", bytes(4 * 628))
+        self._place = self._state.buffer_info()[0] // 4
+        self.manual_seed(67280421310721)
+
+    def manual_seed(self, seed):
+        """Begin the stream of this seed, and return the generator."""
+        if not isinstance(seed, int):
+            kind = type(seed).__name__
+            raise RuntimeError(f"manual_seed expected a long, but got {kind}")
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError("Overflow when unpacking long long")
+        self._seed = seed % 2**64
+        streams.seed(self._place, self._seed % 2**32)
+        return self
+
+    def seed(self):
+        """Begin a stream that nobody can foresee, and return its seed."""
+        return self.manual_seed(time.time_ns() % 2**53).initial_seed()
+
+    def initial_seed(self):
+        """Return the seed with which the stream began."""
+        return self._seed
+
+    def draw(self, what, code, place, count, *arguments):
+        """Fill `count` numbers at `place` with what random.js names; `code` says their dtype."""
+        getattr(streams, what)(self._place, code, place, count, *arguments)

@@ -1,0 +1,1 @@
+"""What PyTorch may compute with: here, nothing but the page."""

@@ -1,0 +1,333 @@
+"""The functions of `torch.nn.functional` that the book uses."""
+
+import math
+
+import torch
+from torch import _autograd
+from torch._autograd import record, wanted
+from torch._tensor import FUNCTIONS
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise NotImplementedError(
+        f"torch.nn.functional.{name} is not in the small torch of this page; open the page in Colab"
+    )
+
+
+def relu(input, inplace=False):
+    return input.relu()
+
+
+def silu(input, inplace=False):
+    return FUNCTIONS["silu"](input)
+
+
+sigmoid, tanh, softplus = (FUNCTIONS[name] for name in ("sigmoid", "tanh", "softplus"))
+
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    return input.softmax(_last_or_first(input) if dim is None else dim, dtype=dtype)
+
+
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    return input.log_softmax(_last_or_first(input) if dim is None else dim, dtype=dtype)
+
+
+def _last_or_first(input):
+    return 0 if input.dim() in (0, 1, 3) else 1
+
+
+def logsigmoid(input):
+    return -softplus(-input)
+
+
+def gelu(input, approximate="none"):
+    return FUNCTIONS["gelu" if approximate == "none" else "gelu_tanh"](input)
+
+
+def elu(input, alpha=1.0, inplace=False):
+    below = alpha * (input.clamp(max=0).exp() - 1)
+    return torch.where(input > 0, input, below.to(input.dtype))
+
+
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    return torch.where(input > 0, input, input * negative_slope)
+
+
+def linear(input, weight, bias=None):
+    found = input @ weight.t()
+    return found if bias is None else found + bias
+
+
+def _c_name(tensor):
+    """The name of a tensor's type as PyTorch's errors write it: Float, Double, Long."""
+    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
+
+
+def embedding(input, weight, padding_idx=None):
+    if input.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
+            f"Int; but got {input.type()} instead (while checking arguments for embedding)"
+        )
+    places = input.reshape(-1)
+    if places.numel() and not 0 <= places.min().item() <= places.max().item() < len(weight):
+        raise IndexError("index out of range in self")
+    rows = weight.detach().index_select(0, places).reshape(*input.shape, *weight.shape[1:])
+    if wanted(weight):
+
+        def back(above, places):
+            found = above.new_zeros(weight.shape)
+            found.index_add_(0, places, above.reshape(-1, *weight.shape[1:]))
+            if padding_idx is not None:
+                found[padding_idx] = 0
+            return found
+
+        record(rows, "EmbeddingBackward0", (weight,), (back,), places)
+    return rows
+
+
+def one_hot(tensor, num_classes=-1):
+    most = int(tensor.max()) if tensor.numel() else -1
+    if num_classes == -1:
+        num_classes = most + 1
+    if most >= num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input * 0
+    kept = torch.empty_like(input).bernoulli_(1 - p)
+    return input * kept.div_(1 - p)
+
+
+def pad(input, pad, mode="constant", value=None):
+    if mode != "constant":
+        raise NotImplementedError(
+            f"F.pad with mode={mode!r} is not in the small torch of this page; open the page in Colab"
+        )
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) > 2 * input.dim():
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got padding "
+            f"length {len(pad)} and input of dimension {input.dim()}"
+        )
+    shape, inner, outer = [*input.shape], [slice(None)] * input.dim(), [slice(None)] * input.dim()
+    for dim, before, after in zip(range(input.dim() - 1, -1, -1), pad[::2], pad[1::2]):
+        size = shape[dim]
+        shape[dim] += before + after
+        inner[dim] = slice(max(-before, 0), size - max(-after, 0))
+        outer[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
+    if any(size < 0 for size in shape):
+        raise RuntimeError(f"The input size {[*input.shape]} is too small for padding {[*pad]}")
+    inner, outer, before = tuple(inner), tuple(outer), input.shape
+    with torch.no_grad():
+        made = input.new_full(shape, value or 0)
+        made[outer] = input.detach()[inner]
+    if wanted(input):
+
+        def back(above):
+            found = above.new_zeros(before)
+            found[inner] = above[outer]
+            return found
+
+        record(made, "ConstantPadNdBackward0", (input,), (back,))
+    return made
+
+
+def normalize(input, p=2.0, dim=1, eps=1e-12):
+    return input / input.norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    first, second = (x.norm(2, dim).clamp_min(eps) for x in (x1, x2))
+    return (x1 * x2).sum(dim) / (first * second)
+
+
+def _normed_dims(input, normalized_shape, star):
+    """The dimensions over which a norm is taken, which must have the shape that was said."""
+    wanted_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    count = len(wanted_shape)
+    if tuple(input.shape[-count:]) != wanted_shape:
+        shape = ", ".join(map(str, wanted_shape))
+        raise RuntimeError(
+            f"Given normalized_shape={[*wanted_shape]}, expected input with shape [*{star}{shape}], but got "
+            f"input of size{[*input.shape]}"
+        )
+    return tuple(range(-count, 0))
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    dims = _normed_dims(input, normalized_shape, ", ")
+    found = _standardised(input, dims, eps)
+    found = found if weight is None else found * weight
+    return found if bias is None else found + bias
+
+
+def _standardised(input, dims, eps):
+    """Shifted and scaled to mean 0 and variance 1."""
+    x = input.detach() if input.dtype in (torch.float32, torch.float64) else input.detach().float()
+    far = x - x.mean(dims, keepdim=True)
+    scale = (far.square().mean(dims, keepdim=True) + eps).rsqrt()
+    found = (far * scale).to(input.dtype)
+    if not wanted(input):
+        return found
+
+    def back(above, input):
+        if _autograd.Mode.grad:  # this pass is itself to be differentiated: in operations that are
+            far = input - input.mean(dims, keepdim=True)
+            by = (far.square().mean(dims, keepdim=True) + eps).rsqrt()
+            even = far * by
+        else:
+            by, even = scale, found.detach()
+        rest = above - above.mean(dims, keepdim=True) - even * (above * even).mean(dims, keepdim=True)
+        return (rest * by).to(input.dtype)
+
+    return record(found, "NativeLayerNormBackward0", (input,), (back,), input)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    dims = _normed_dims(input, normalized_shape, "" if isinstance(normalized_shape, int) else "")
+    x = input if input.dtype in (torch.float32, torch.float64) else input.float()
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    found = x * (x.square().mean(dims, keepdim=True) + eps).rsqrt()
+    found = found if weight is None else found * weight
+    return found.to(input.dtype)
+
+
+def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+    classes = 0 if input.dim() == 1 else 1
+    if input.dim() > 1 and len(input) != len(target):
+        raise ValueError(
+            f"Expected input batch_size ({len(input)}) to match target batch_size ({len(target)})."
+        )
+    shape = input.shape[:classes] + input.shape[classes + 1 :]
+    if target.shape != shape:
+        raise RuntimeError(f"Expected target size {[*shape]}, got {[*target.shape]}")
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_c_name(target)}")
+    count = input.size(classes)
+    counted = target != ignore_index
+    places = target.long().masked_fill(~counted, 0)
+    wrong = places[(places < 0) | (places >= count)]
+    if wrong.numel():
+        raise IndexError(f"Target {wrong[0].item()} is out of bounds.")
+    shares = counted.to(input.dtype) if weight is None else weight[places] * counted
+    losses = -input.gather(classes, places.unsqueeze(classes)).squeeze(classes) * shares
+    losses = losses.masked_fill(~counted, 0)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.sum() / shares.sum()
+
+
+def cross_entropy(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+):  # fmt: skip
+    classes = 0 if input.dim() == 1 else 1
+    logs = input.log_softmax(classes)
+    if target.shape == input.shape and target.is_floating_point():
+        count = input.size(classes)
+        target = target * (1 - label_smoothing) + label_smoothing / count
+        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(classes)
+        if reduction == "none":
+            return losses
+        return losses.sum() if reduction == "sum" else losses.sum() / max(losses.numel(), 1)
+    if label_smoothing:
+        raise NotImplementedError(
+            "F.cross_entropy with label_smoothing and classes is not in the small torch of this page; open the "
+            "page in Colab"
+        )
+    return nll_loss(logs, target, weight, ignore_index, reduction)
+
+
+def _along(weight, logs):
+    """The weights of classes, shaped to be multiplied with the classes of `logs`."""
+    return weight.reshape(-1, *[1] * max(logs.dim() - 2, 0))
+
+
+def mse_loss(input, target, reduction="mean"):
+    losses = (input - target).square()
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def l1_loss(input, target, reduction="mean"):
+    losses = (input - target).abs()
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """softmax(query keyᵀ · scale + mask) value; a row of scores in which nothing is left gives zeros."""
+    attn_mask = _mask_of(query, key, value, attn_mask, is_causal)
+    if enable_gqa:
+        key, value = _repeated(query, key), _repeated(query, value)
+    scores = (query @ key.mT) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    if attn_mask is None:
+        weights = scores.softmax(-1)
+    else:
+        if attn_mask.dtype is torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask.to(scores.dtype)
+        empty = (scores.detach() == -math.inf).all(-1, keepdim=True)
+        if empty.any():
+            weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        else:
+            weights = scores.softmax(-1)
+    return dropout(weights, dropout_p) @ value
+
+
+def _mask_of(query, key, value, attn_mask, is_causal):
+    """Check what attends, and return one mask for both ways to ask for one."""
+    tensors = {"query": query, "key": key, "value": value}
+    kinds = {name: _plain(tensor.dtype) for name, tensor in tensors.items()}
+    if len({*kinds.values()}) > 1:
+        raise RuntimeError(
+            f"Expected query, key, and value to have the same dtype, but got query.dtype: {kinds['query']} "
+            f"key.dtype: {kinds['key']} and value.dtype: {kinds['value']} instead."
+        )
+    if min(tensor.dim() for tensor in tensors.values()) < 2:
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead."
+        )
+    if not query.is_floating_point():
+        raise RuntimeError(f"expected scalar type Float but found {_c_name(query)}")
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+            f"{_plain(attn_mask.dtype)} and  query.dtype: {kinds['query']} instead."
+        )
+    if not is_causal:
+        return attn_mask
+    causal = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+    if attn_mask is None:
+        return causal
+    if attn_mask.dtype is torch.bool:
+        return attn_mask & causal
+    return attn_mask.masked_fill(~causal, -math.inf)
+
+
+def _plain(dtype):
+    """The name of a dtype as these errors write it."""
+    names = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}
+    name = str(dtype).removeprefix("torch.")
+    return names.get(name, {"float16": "c10::Half", "bfloat16": "c10::BFloat16"}.get(name, name))
+
+
+def _repeated(query, tensor):
+    """Each head of keys or values as often as queries share it."""
+    times, rest = divmod(query.size(-3), tensor.size(-3))
+    if rest:
+        raise RuntimeError("Number of heads in key and value must divide the number of heads in ")
+    return tensor if times == 1 else tensor.repeat_interleave(times, -3)
