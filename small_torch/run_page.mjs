@@ -15,7 +15,7 @@ const { start } = await import("./start.mjs");
 const python = await loadPyodide({ indexURL: asked.pyodide });
 python.FS.mkdir("/small_torch");
 python.FS.mount(python.FS.filesystems.NODEFS, { root: here }, "/small_torch");
-const page = start(python, (name) => readFileSync(join(asked.files, name)));
+const page = start(python, (name) => new Uint8Array(readFileSync(join(asked.files, name))));
 for (const each of asked.pages) {
   const running = page.Page(each.path, each.source);
   const results = each.blocks.map((block) => running.run(block.code, block.start).toJs({ dict_converter: Object.fromEntries }));

@@ -132,7 +132,10 @@ def numel(input):
 from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
 from torch._load import load  # noqa: E402
 
+import small_torch_files  # noqa: E402 - made by who starts Python, and known to it under this name
+
 _load.rebuild = _tensor.rebuilt
+_load.fetch = lambda name: small_torch_files.fetch(name).to_bytes()
 
 
 def __getattr__(name):
