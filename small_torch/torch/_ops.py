@@ -8,6 +8,7 @@ from torch import _dtypes
 from torch._autograd import Mode, node_of, record, record_in_place, wanted
 from torch._dtypes import bool_, float64, int64, promote_types
 from torch._kernels import REDUCE, SCAN, call, js
+from torch.amp import State, cast
 from torch._tensor import (
     FUNCTIONS,
     NUMBERS,
@@ -1144,6 +1145,8 @@ def matmul(input, other):
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(a._shape)}D and {len(b._shape)}D"
         )
+    if State.on:
+        a, b = cast(a, b)
     one, two = len(a._shape) == 1, len(b._shape) == 1
     if a._shape[-1] != b._shape[0 if two else -2]:
         raise RuntimeError(_misfit(a._shape, b._shape))
