@@ -203,6 +203,41 @@ export default function kernels(module) {
     }
   }
 
+  let tiles, scratch = 0, room = 0;
+
+  /** Return the function that multiplies matrices tile by tile in wasm; null where there is no wasm of this kind. */
+  function products(wide, n, k) {
+    if (tiles === undefined) tiles = compiledTiles(module.memory);
+    if (!tiles) return null;
+    const width = wide ? 4 : 8, size = wide ? 8 : 4, need = (Math.ceil(n / width) * k * width + 4 * width + 8) * size;
+    if (need > room) {
+      if (scratch) module._free(scratch);
+      scratch = module._malloc((room = need));
+      if (!scratch) return (room = 0, null);
+    }
+    const tile = wide ? tiles.f64 : tiles.f32, heap = () => (wide ? module.HEAPF64 : module.HEAPF32);
+    const own = Math.ceil(scratch / 16) * 16 / size, panels = own + 4 * width;
+    return (O, o, a, ar, ac, b, br, bc, m, n, k, again) => {
+      const H = heap(), direct = bc === 1 && m <= 16;
+      for (let j = 0; j < n; j += width) {
+        const columns = Math.min(width, n - j), panel = panels + j * k;
+        if (!again && (!direct || columns < width))
+          for (let c = 0; c < width; c++)
+            if (c < columns) for (let p = 0, x = b + (j + c) * bc, y = panel + c; p < k; p++, x += br, y += width) H[y] = H[x];
+            else for (let p = 0, y = panel + c; p < k; p++, y += width) H[y] = 0;
+        const inPlace = direct && columns === width, from = inPlace ? b + j : panel, step = inPlace ? br : width;
+        for (let i = 0; i < m; i += 4) {
+          const [p, q, r, s] = [0, 1, 2, 3].map((d) => (a + Math.min(i + d, m - 1) * ar) * size);
+          const full = columns === width && i + 4 <= m;
+          tile(p, q, r, s, ac * size, from * size, step * size, (full ? o + i * n + j : own) * size, (full ? n : width) * size, k);
+          if (!full)
+            for (let d = 0; d < 4 && i + d < m; d++)
+              for (let c = 0; c < columns; c++) O[o + (i + d) * n + j + c] = H[own + d * width + c];
+        }
+      }
+    };
+  }
+
   const FORMULAS = Object.values(ELEMENTWISE), REDUCTIONS = Object.values(REDUCE), SCANS = Object.values(SCAN);
 
   return {
@@ -301,24 +336,21 @@ export default function kernels(module) {
     matmul() {
       const U = module.HEAPU32;
       const [out, to, at, atype, bt, btype, dims, m, n, k, ar, ac, br, bc] = U.subarray(params, params + 14);
-      const O = view(to), A = view(atype), B = view(btype), round = to === BF16 ? HELPERS.bf16 : to === F16 ? HELPERS.f16 : null;
       const shape = [...U.subarray(params + 14, params + 14 + dims)];
       const strides = shape.map((_, d) => [U[params + 14 + dims + d], U[params + 14 + 2 * dims + d]]);
-      const left = new Float64Array(k), right = new Float64Array(k * n), row = new Float64Array(n);
-      let packed = -1, o = out;
-      walk(shape, strides, [at, bt], ([a0, b0]) => {
-        if (packed !== b0) {
-          for (let p = 0, r = 0; p < k; p++) for (let j = 0, b = b0 + p * br; j < n; j++, b += bc) right[r++] = B[b];
-          packed = b0;
-        }
-        for (let i = 0; i < m; i++) {
-          for (let p = 0, a = a0 + i * ar; p < k; p++, a += ac) left[p] = A[a];
-          product(left, right, row, k, n);
-          if (round) for (let j = 0; j < n; j++) O[o + j] = round(row[j]);
-          else O.set(row, o);
-          o += n;
-        }
+      const wide = to === F64 || to === I64, width = wide ? 4 : 8;
+      const whole = to === F32 || to === BF16 || to === F16 || wide;
+      const fast = whole && m > 1 && n >= width && m * n * k > 4096 && products(wide, n, k);
+      let o = out, packed = -1;
+      walk(shape, strides, [at, bt], ([a, b]) => {
+        if (fast) {
+          fast(view(to), o, a, ar, ac, b, br, bc, m, n, k, packed === b);
+          packed = b;
+        } else plain(view(to), o, view(atype), a, ar, ac, view(btype), b, br, bc, m, n, k);
+        o += m * n;
       });
+      const round = to === BF16 ? HELPERS.bf16 : to === F16 ? HELPERS.f16 : null;
+      if (round) for (let i = out, O = view(to); i < o; i++) O[i] = round(O[i]);
     },
 
     /** out place, type, in place, type, dims, logarithm?, shape, strides; along the last dimension, out contiguous. */
@@ -430,18 +462,64 @@ export default function kernels(module) {
   };
 }
 
-/** row = left (k) @ right (k, n), in float64, four rows of `right` at a time. */
-function product(left, right, row, k, n) {
-  row.fill(0);
-  let p = 0;
-  for (; p + 3 < k; p += 4) {
-    const a = left[p], b = left[p + 1], c = left[p + 2], d = left[p + 3];
-    const r0 = p * n, r1 = r0 + n, r2 = r1 + n, r3 = r2 + n;
-    for (let j = 0; j < n; j++) row[j] += a * right[r0 + j] + b * right[r1 + j] + c * right[r2 + j] + d * right[r3 + j];
+/** O (m, n) = A (m, k) @ B (k, n), summed in float64. */
+function plain(O, o, A, a, ar, ac, B, b, br, bc, m, n, k) {
+  const row = new Float64Array(n);
+  for (let i = 0; i < m; i++, o += n) {
+    if (bc === 1 || n > 4) {
+      row.fill(0);
+      for (let p = 0, x = a + i * ar, y = b; p < k; p++, x += ac, y += br) {
+        const f = A[x];
+        for (let j = 0, z = y; j < n; j++, z += bc) row[j] += f * B[z];
+      }
+      O.set(row, o);
+    } else
+      for (let j = 0; j < n; j++) {
+        let sum = 0;
+        for (let p = 0, x = a + i * ar, y = b + j * bc; p < k; p++, x += ac, y += br) sum += A[x] * B[y];
+        O[o + j] = sum;
+      }
   }
-  for (; p < k; p++) {
-    const a = left[p], r0 = p * n;
-    for (let j = 0; j < n; j++) row[j] += a * right[r0 + j];
+}
+
+/** Compile the product of four rows and 32 bytes of columns, for float32 and float64: {f32, f64}, or null.
+ *
+ * f(four places of rows, step of a column, place of b, step of its rows, place of c, step of its rows, k), in bytes.
+ * Written as WebAssembly's own bytes, since it is one loop: a text of it and a compiler would be longer.
+ */
+function compiledTiles(memory) {
+  const number = (value) => value < 128 ? [value] : [(value & 127) | 128, ...number(value >> 7)];
+  const part = (id, ...bytes) => [id, ...number(bytes.flat().length), ...bytes.flat()];
+  const list = (...items) => [items.length, ...items.flat()];
+  const text = (value) => [value.length, ...[...value].map((c) => c.charCodeAt(0))];
+  const get = (local) => [0x20, local], set = (local) => [0x21, local], simd = (code, ...more) => [0xfd, ...number(code), ...more];
+  const [STEP, B, B_STEP, C, C_STEP, K, SUM, LEFT, RIGHT, SCALAR] = [4, 5, 6, 7, 8, 9, 10, 18, 19, 20];
+  const body = (splat, align, add, mul) => {
+    const rows = [0, 1, 2, 3], moved = (local, by) => [get(local), get(by), 0x6a, set(local)].flat();
+    const sum = (r, half) => [get(SUM + 2 * r + half), get(SCALAR), get(half ? RIGHT : LEFT), simd(mul), simd(add), set(SUM + 2 * r + half)].flat();
+    const code = [
+      0x03, 0x40, // loop
+      get(B), simd(0, 0, 0), set(LEFT), get(B), simd(0, 0, 16), set(RIGHT), moved(B, B_STEP),
+      rows.map((r) => [get(r), simd(splat, align, 0), set(SCALAR), moved(r, STEP), sum(r, 0), sum(r, 1)]),
+      get(K), 0x41, 1, 0x6b, 0x22, K, 0x0d, 0, 0x0b, // k - 1; again while it is not 0; end
+      rows.map((r) => [get(C), get(SUM + 2 * r), simd(11, 0, 0), get(C), get(SUM + 2 * r + 1), simd(11, 0, 16), moved(C, C_STEP)]),
+      0x0b,
+    ].flat(4);
+    const locals = [1, 11, 0x7b]; // eleven vectors
+    return [...number(locals.length + code.length), ...locals, ...code];
+  };
+  const bytes = [
+    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
+    ...part(1, list([0x60, 10, ...new Array(10).fill(0x7f), 0])),
+    ...part(2, list([...text("m"), ...text("m"), 2, 0, 0])),
+    ...part(3, list([0], [0])),
+    ...part(7, list([...text("f32"), 0, 0], [...text("f64"), 0, 1])),
+    ...part(10, list(body(9, 2, 228, 230), body(10, 3, 240, 242))),
+  ];
+  try {
+    return new WebAssembly.Instance(new WebAssembly.Module(new Uint8Array(bytes)), { m: { m: memory } }).exports;
+  } catch {
+    return null; // an engine without vectors: products are then plain loops
   }
 }
 

@@ -26,7 +26,9 @@ READ, WRITE, ADD = range(3)
 def _plain(index):
     """Return the parts of an index as a list; lists of numbers are tensors."""
     parts = list(index) if isinstance(index, tuple) else [index]
-    return [tensor(part) if isinstance(part, list | range) else part for part in parts]
+    return [
+        tensor(part, dtype=None if len(part) else int64) if isinstance(part, list | range) else part for part in parts
+    ]
 
 
 def _basic(x, parts):

@@ -1523,9 +1523,7 @@ def repeat(self, *sizes):
     shape = (1,) * more + self._shape
     apart = self.reshape([part for size in shape for part in (1, size)])
     full = apart.expand([part for size, times in zip(shape, sizes) for part in (times, size)])
-    return full.reshape([size * times for size, times in zip(shape, sizes)]) if builtins.all(sizes) else self.new_zeros(
-        [size * times for size, times in zip(shape, sizes)]
-    )
+    return full.clone(memory_format="contiguous").reshape([size * times for size, times in zip(shape, sizes)])
 
 
 @function("tile")
