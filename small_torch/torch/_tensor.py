@@ -889,7 +889,8 @@ class Tensor:
         made._stride = like_rows(self)
         _copy(made, self)
         if dtype.kind >= 2 and wanted(self):
-            record(made, "ToCopyBackward0", (self,), lambda g: g)
+            before = self.dtype
+            record(made, "ToCopyBackward0", (self,), lambda g: g.to(before))
         return made
 
     def _moved(self, dtype):
@@ -1188,6 +1189,8 @@ def beside(tensor, shape, dtype):
 def _made(shape, dtype, requires_grad, value=0, like=None):
     dtype = dtype or Defaults.dtype
     made = empty_of(shape, dtype) if like is None or Meta.on else beside(like, shape, dtype)
+    if like is not None:
+        made._stride = like_rows(like)
     if value:
         run("copy", made, value)
     if requires_grad:

@@ -2,11 +2,14 @@
 
 import contextlib
 import enum
+import importlib
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "flex_attention":
+        return importlib.import_module("torch.nn.attention.flex_attention")
     raise NotImplementedError(
         f"torch.nn.attention.{name} is not in the small torch of this page; open the page in Colab"
     )
