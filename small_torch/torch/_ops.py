@@ -164,7 +164,9 @@ def recorded_pair(name, out, a, b):
         return out
     first, second = backs
     saves = SAVES.get(name, "abo")
-    kept = [a if "a" in saves else None, b if "b" in saves else None]
+    for_a, for_b = ([isinstance(x, Tensor) and wanted(x) for x in (a, b)]) if saves in ("ab",) else (True, True)
+    # A factor is kept for the gradient of the other; a divisor for both.
+    kept = [a if "a" in saves and for_b else None, b if "b" in saves and (for_a or name == "div") else None]
     result = _output_of(out) if "o" in saves else None
 
     def back_a(g, a_, b_, o):
@@ -373,6 +375,7 @@ SINGLE_SAME = {
     "gelu": lambda g, x, o: _fused("gelu_back", g, x, lambda: _gelu_slope(g, x)),
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
 }
+NOTHING_KEPT = {"neg", "floor", "ceil", "trunc", "sign", "round"}
 OUTPUT_ALONE = {"exp", "exp2", "sqrt", "rsqrt", "reciprocal", "tan", "tanh", "sigmoid", "relu", "expm1"}
 
 
@@ -403,9 +406,10 @@ def single(name, x, kind, back):
     out._stride = like_rows(x)
     run(name, out, x)
     if back and wanted(x):
-        result = _output_of(out)
         title = {"abs": "AbsBackward0", "square": "PowBackward0"}.get(name, f"{name.title().replace('_', '')}Backward0")
-        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), None if name in OUTPUT_ALONE else x, result)
+        result = _output_of(out) if name in OUTPUT_ALONE else None
+        kept = x if result is None and name not in NOTHING_KEPT else None
+        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), kept, result)
         _tie(out, result)
     return out
 
@@ -1130,11 +1134,12 @@ def _product(a, b, name):
     shape = (*broadcast(a._shape[:-2], b._shape[:-2]), m, n)
     out = matmul_kernel(a, b, shape, a.dtype)
     if wanted(a, b):
+        left, right = a._shape, b._shape
         backs = (
-            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), a_._shape),
-            lambda g, a_, b_: _right(a_, g, b_._shape, name),
+            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), left),
+            lambda g, a_, b_: _right(a_, g, right, name),
         )
-        record(out, name, (a, b), backs, a, b)
+        record(out, name, (a, b), backs, a if wanted(b) else None, b if wanted(a) else None)
     return out
 
 
