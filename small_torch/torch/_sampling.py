@@ -13,6 +13,7 @@ from torch._tensor import (
     empty_of,
     function,
     method,
+    placed,
     run,
     shape_of,
 )
@@ -28,7 +29,7 @@ def manual_seed(seed):
 def _drawn(made, what, generator, *arguments):
     """Fill a tensor whose numbers lie row by row."""
     count = made.numel()
-    if count:
+    if count and not made._storage.meta:
         (generator or default_generator).draw(what, made.dtype.code, made._storage.base + made._offset, count, *arguments)
         if made.dtype.name in ("bfloat16", "float16"):
             run("copy", made, made)
@@ -164,4 +165,4 @@ def seed():
 
 for _maker in (rand, randn, rand_like, randn_like, randint, randint_like, randperm, normal, manual_seed, initial_seed, seed,
                get_rng_state, set_rng_state):  # fmt: skip
-    FUNCTIONS[_maker.__name__] = _maker
+    FUNCTIONS[_maker.__name__] = placed(_maker)
