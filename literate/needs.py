@@ -53,6 +53,19 @@ def needed(before: list[Block], after: list[Block], loads: str) -> list[str]:
     return left
 
 
+def names(code: str) -> list[tuple[set[str], set[str], set[str], set[str]]]:
+    """Return, for each statement of `code`, which names it makes, changes and uses, and which it imports."""
+    return [
+        (*_names(statement), {name for node in ast.walk(statement) for name in _imported(node)})
+        for statement in ast.parse(code).body
+    ]
+
+
+def _imported(node: ast.AST) -> list[str]:
+    aliases = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+    return [(name.asname or name.name).partition(".")[0] for name in aliases]
+
+
 def _modules(node: ast.AST) -> list[str]:
     names = node.names if isinstance(node, ast.Import) else []
     return [(name.asname or name.name).partition(".")[0] for name in names]

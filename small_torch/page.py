@@ -4,7 +4,6 @@ A page is one module, `__main__`, as when a reader runs it as a script. Each pag
 whose state no other page has changed.
 """
 
-import ast
 import contextlib
 import importlib
 import io
@@ -31,12 +30,25 @@ MISSING = (
 
 
 class Printed(io.StringIO):
-    """What a block prints, within bounds."""
+    """What a block prints, within bounds; `tell`, if any, is told each piece."""
+
+    def __init__(self, tell=None):
+        super().__init__()
+        self.tell_of = tell
 
     def write(self, text):
         if self.tell() + len(text) > MOST_PRINTED:
             raise BlockStopped(f"printed more than {MOST_PRINTED:,} characters")
+        if self.tell_of:
+            self.tell_of(text)
         return super().write(text)
+
+
+class NoInput(io.StringIO):
+    """Standard input for a block: nobody is there to type."""
+
+    def readline(self, *_):
+        raise RuntimeError("a block cannot ask for input: nobody answers it here")
 
 
 class BlockStopped(BaseException):
@@ -63,16 +75,25 @@ class Page:
             sys.meta_path.append(Absent())
         self.path, self.module = path, types.ModuleType("__main__")
         self.module.__file__ = path
-        linecache.cache[path] = (len(source), None, [line + "\n" for line in source.split("\n")], path)
+        self.keep(source)
         random.seed(SEED)
         importlib.import_module("torch").default_generator.manual_seed(SEED)
         importlib.import_module("torch._load").fetch = lambda name: small_torch_files.fetch(name).to_bytes()
 
-    def run(self, code, start=1):
-        """Run `code`, whose first line is line `start` of the page; return what it printed and how it ended."""
-        printed = Printed()
-        said = {"raised": "", "last_line": "", "traceback": "", "lacks": ""}
+    def keep(self, source):
+        """Keep the text of the page where tracebacks and `inspect` find it."""
+        lines = [line + "\n" for line in source.split("\n")]
+        linecache.cache[self.path] = (len(source), None, lines, self.path)
+
+    def run(self, code, start=1, tell=None):
+        """Run `code`, whose first line is line `start` of the page; return what it printed and how it ended.
+
+        `lines` are those of the page that an error has passed; `tell`, if any, is told what is printed at once.
+        """
+        printed = Printed(tell)
+        said = {"raised": "", "last_line": "", "traceback": "", "lacks": "", "lines": []}
         main, sys.modules["__main__"] = sys.modules["__main__"], self.module
+        stdin, sys.stdin = sys.stdin, NoInput()
         begun = time.perf_counter()
         try:
             with contextlib.redirect_stdout(printed), warnings.catch_warnings():
@@ -84,9 +105,18 @@ class Page:
             said["last_line"] = self.last_line(error)
             said["traceback"] = "".join(traceback.format_exception(error))
             said["lacks"] = lacking(error)
+            said["lines"] = self.lines_of(error)
         finally:
+            sys.stdin = stdin
             sys.modules["__main__"] = main
         return {"printed": printed.getvalue(), "seconds": time.perf_counter() - begun, **said}
+
+    def lines_of(self, error):
+        """Return the lines of the page that `error` has passed, the innermost last."""
+        if isinstance(error, SyntaxError) and error.filename == self.path:
+            return [error.lineno or 0]
+        frames = traceback.extract_tb(error.__traceback__)
+        return [frame.lineno or 0 for frame in frames if frame.filename == self.path]
 
     @staticmethod
     def last_line(error):

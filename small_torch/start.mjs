@@ -1,4 +1,4 @@
-// Makes `import torch` mean the small torch in a Pyodide whose folder /small_torch holds this folder's files.
+// Makes `import torch` mean the small torch, in a Pyodide whose folder /small_torch holds this folder's files.
 
 import kernels from "./kernels.js";
 import random from "./random.js";

@@ -2,6 +2,7 @@
 
 import builtins
 import math
+from array import array
 from typing import NamedTuple
 
 from torch import _dtypes
@@ -163,7 +164,9 @@ def recorded_pair(name, out, a, b):
         return out
     first, second = backs
     saves = SAVES.get(name, "abo")
-    kept = [a if "a" in saves else None, b if "b" in saves else None]
+    for_a, for_b = ([isinstance(x, Tensor) and wanted(x) for x in (a, b)]) if saves in ("ab",) else (True, True)
+    # A factor is kept for the gradient of the other; a divisor for both.
+    kept = [a if "a" in saves and for_b else None, b if "b" in saves and (for_a or name == "div") else None]
     result = _output_of(out) if "o" in saves else None
 
     def back_a(g, a_, b_, o):
@@ -378,6 +381,7 @@ SINGLE_SAME = {
     "gelu": lambda g, x, o: _fused("gelu_back", g, x, lambda: _gelu_slope(g, x)),
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
 }
+NOTHING_KEPT = {"neg", "floor", "ceil", "trunc", "sign", "round"}
 OUTPUT_ALONE = {"exp", "exp2", "sqrt", "rsqrt", "reciprocal", "tan", "tanh", "sigmoid", "relu", "expm1"}
 
 
@@ -408,9 +412,10 @@ def single(name, x, kind, back):
     out._stride = like_rows(x)
     run(name, out, x)
     if back and wanted(x):
-        result = _output_of(out)
         title = {"abs": "AbsBackward0", "square": "PowBackward0"}.get(name, f"{name.title().replace('_', '')}Backward0")
-        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), None if name in OUTPUT_ALONE else x, result)
+        result = _output_of(out) if name in OUTPUT_ALONE else None
+        kept = x if result is None and name not in NOTHING_KEPT else None
+        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), kept, result)
         _tie(out, result)
     return out
 
@@ -647,8 +652,17 @@ def _fast_in_place(name, operation):
     function = FUNCTIONS[name]
 
     def apply(self, other, **kwargs):
-        if kwargs or wanted(self, *([other] if isinstance(other, Tensor) else ())):
+        alpha = kwargs.get("alpha", 1)
+        if alpha != 1 and name == "add" and isinstance(other, Tensor) and type(alpha) in NUMBERS:
+            if self.dtype is other.dtype and self.dtype.kind == 2 and self._shape == other._shape and not wanted(self, other):
+                run("add_scaled", self, self, other, alpha)
+                self._storage.version += 1
+                return self
+        if alpha != 1 or wanted(self, *([other] if isinstance(other, Tensor) else ())):
             return _overwritten(self, f"{name}_", function(_as_it_is(self), other, **kwargs))
+        kwargs.pop("alpha", None)
+        if kwargs:
+            return _overwritten(self, f"{name}_", function(self, other, **kwargs))
         if self.dtype.kind < 2 or isinstance(other, Tensor) and other._storage is self._storage:
             return _overwritten(self, f"{name}_", function(self, other))
         if isinstance(other, Tensor):
@@ -1166,11 +1180,12 @@ def _product(a, b, name):
     shape = (*broadcast(a._shape[:-2], b._shape[:-2]), m, n)
     out = matmul_kernel(a, b, shape, a.dtype)
     if wanted(a, b):
+        left, right = a._shape, b._shape
         backs = (
-            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), a_._shape),
-            lambda g, a_, b_: _right(a_, g, b_._shape, name),
+            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), left),
+            lambda g, a_, b_: _right(a_, g, right, name),
         )
-        record(out, name, (a, b), backs, a, b)
+        record(out, name, (a, b), backs, a if wanted(b) else None, b if wanted(a) else None)
     return out
 
 
@@ -1780,3 +1795,35 @@ for _name in (
     FUNCTIONS[_name] = getattr(Tensor, _name)
 FUNCTIONS["result_type"] = result_type
 Tensor.new = Tensor.new_tensor
+
+
+def adamw(parameter, gradient, mean, square, group, step):
+    """Take a step of AdamW in one go; returns whether it could be done so."""
+    tensors = (parameter, gradient, mean, square)
+    if any_of(x.dtype is not parameter.dtype or not x.is_contiguous() for x in tensors):
+        return False
+    if parameter.dtype.name not in ("float32", "float64"):
+        return False
+    first, second = group["betas"]
+    lr, count = group["lr"], parameter.numel()
+    numbers = array(
+        "d",
+        (
+            1 - lr * group["weight_decay"],
+            1 - first,
+            second,
+            1 - second,
+            math.sqrt(1 - second**step),
+            group["eps"],
+            lr / (1 - first**step),
+        ),
+    )
+    if count:
+        places = [x._storage.base + x._offset for x in tensors]
+        call(js.adamw, parameter.dtype.code, count, *places, numbers.buffer_info()[0] // 8)
+    for x in (parameter, mean, square):
+        x._storage.version += 1
+    return True
+
+
+any_of = builtins.any

@@ -463,14 +463,11 @@ class Tensor:
             made.grad = self.grad.__deepcopy__(memo)
         return made
 
-    def numpy(self, **_):
-        raise NotImplementedError("Tensor.numpy is not in the small torch of this page; open the page in Colab")
-
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         if name in KNOWN:
-            raise NotImplementedError(f"Tensor.{name} is not in the small torch of this page; open the page in Colab")
+            raise AttributeError(f"Tensor.{name} is not in the small torch of this page; open the page in Colab")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # Gradients.
@@ -977,9 +974,26 @@ for _name, _kind in {
     setattr(Tensor, _name, lambda self, _to=_dtype, **_: self.to(_to))
 
 # Names that PyTorch's tensors have, and whose absence is told as such.
-KNOWN = {*"""addbmm addmm_ addmv addr bernoulli bernoulli_ cauchy_ cdist cholesky cov dist digamma fft geometric_ histc i0 igamma
-inverse kthvalue lgamma logdet lu mode mvlgamma nanquantile ormqr polygamma pinverse put_ qr renorm slogdet stft svd
-swapaxes_ symeig to_sparse trapz triangular_solve unique_consecutive vdot xlogy numpy cuda register_fake""".split()}  # fmt: skip
+KNOWN = {*"""
+absolute_ acos_ acosh acosh_ addbmm addbmm_ addmm_ addmv addmv_ addr addr_ adjoint apply_ arccos arccos_ arccosh
+arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan2 arctan2_ arctan_ arctanh arctanh_ as_strided_ as_strided_scatter
+asin_ asinh asinh_ atan2_ atan_ atanh atanh_ baddbmm_ bitwise_left_shift_ bitwise_right_shift_ bitwise_xor_ cauchy_
+ccol_indices cdouble cfloat chalf cholesky cholesky_inverse cholesky_solve coalesce col_indices conj_physical
+conj_physical_ const_data_ptr copysign copysign_ cosh_ crow_indices cuda cumprod_ cumsum_ deg2rad deg2rad_ dense_dim
+dequantize det diagflat diagonal_scatter digamma digamma_ dim_order divide_ dsplit eig erfc erfc_ erfinv erfinv_ exp2_
+expm1_ fix_ float_power float_power_ fmax fmin fmod_ frac frac_ frexp gcd gcd_ geometric_ geqrf grad_dtype greater_
+greater_equal_ hardshrink hash_tensor heaviside heaviside_ histogram hsplit hypot hypot_ i0 i0_ igamma igamma_ igammac
+igammac_ index_reduce index_reduce_ int_repr inverse ipu isreal istft lcm lcm_ ldexp ldexp_ less_ less_equal_ lgamma
+lgamma_ log10_ log1p_ log2_ log_normal_ logaddexp2 logdet logical_xor_ logit logit_ lstsq lu lu_solve mH map2_ map_
+masked_scatter matrix_exp matrix_power module_load mtia multiply_ mvlgamma mvlgamma_ nanmean nanmedian nanquantile
+nansum narrow_copy negative_ new_empty_strided nextafter nextafter_ nonzero_static not_equal_ orgqr ormqr output_nr
+pinverse polygamma polygamma_ positive prelu put put_ qr qscheme rad2deg rad2deg_ record_stream reinforce renorm
+renorm_ resize resize_ resize_as resize_as_ resize_as_sparse_ resolve_conj resolve_neg retains_grad rot90 row_indices
+scatter_reduce scatter_reduce_ select_scatter set_ sgn_ signbit sinc sinc_ sinh_ slice_inverse slice_scatter slogdet
+smm solve split_with_sizes squeeze_ sspaddmm stft storage storage_type subtract_ svd swapaxes_ swapdims_ symeig t_
+tan_ to_dense to_mkldnn to_padded_tensor transpose_ triangular_solve true_divide_ unique_consecutive unsafe_chunk
+unsafe_split unsafe_split_with_sizes unsqueeze_ vdot vsplit xlogy xlogy_ xpu numpy
+""".split()}
 
 
 class Handle:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 
 import torch
+from torch import _ops
 
 
 def __getattr__(name):
@@ -131,6 +132,8 @@ class Adam(Optimizer):
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         state["step"] += 1
         step, mean, square = state["step"].item(), state["exp_avg"], state["exp_avg_sq"]
+        if self.decoupled and _ops.adamw(parameter, gradient, mean, square, group, step):
+            return
         if group["weight_decay"]:
             if self.decoupled:
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])

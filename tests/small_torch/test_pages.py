@@ -1,0 +1,98 @@
+"""Every page prints in the small torch what it shows, but for the blocks that it says do not run there."""
+
+import shutil
+
+import pytest
+
+from literate.page import read as read_page
+from tests.pages import RUNNING, each
+from tools import in_page
+
+# Pages that take a few seconds; `make test-labs` runs the others.
+SOON = [
+    "README.md",
+    "docs/index.md",
+    "docs/start/pytorch.md",
+    "docs/foundations/averaging.md",
+    "docs/correctness/backward.md",
+    "docs/correctness/masks.md",
+    "docs/examples/causal-heads.md",
+]
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("node") or not in_page.PYODIDE.exists(), reason="needs Node and Pyodide"
+)
+
+
+@pytest.fixture(scope="module")
+def node():
+    node = in_page.Node()
+    yield node
+    node.close()
+
+
+@each(RUNNING, soon=SOON)
+def test_a_page_prints_there_what_it_shows(page, node):
+    unrun, reports = in_page.found(page, node)
+    assert not reports, "\n\n".join(reports)
+    wanted = in_page.recorded()[page.name]
+    assert in_page.unrun_blocks(page, unrun) == wanted, (
+        f"write it down: python -m tools.in_page {page.name}"
+    )
+
+
+def test_the_record_names_the_pages_of_the_book():
+    assert set(in_page.recorded()) == {page.name for page in RUNNING}
+
+
+def page_of(tmp_path, *blocks):
+    """Return a page of these blocks, each with the output below it, if any."""
+    parts = ["# A page"]
+    for code, *output in blocks:
+        parts.append(f"```python\n{code}\n```")
+        parts += [f"```output\n{text}\n```" for text in output]
+    (tmp_path / "mkdocs.yml").touch()
+    (tmp_path / "page.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return read_page(tmp_path / "page.md")
+
+
+def test_what_is_lacking_is_named_and_so_is_what_needs_it(tmp_path, node):
+    page = page_of(
+        tmp_path,
+        ["import torch\nfree = torch.ones(2)\nprint(free)", "tensor([1., 1.])"],
+        ["import math\nimport torch.distributed as dist\nmade = free"],
+        ["print(made + 1)", "tensor([2., 2.])"],
+        ["print(free.sum(), math.pi > 3)", "tensor(2.) True"],
+        ["free = torch.zeros(1)\nprint(free)", "tensor([0.])"],
+    )
+    unrun, reports = in_page.found(page, node)
+    lacks = "torch.distributed is not in the small torch of this page"
+    assert unrun == {1: lacks, 2: in_page.NEEDS, 3: in_page.NEEDS}
+    assert not reports
+
+
+def test_a_number_that_differs_is_reported(tmp_path, node):
+    page = page_of(tmp_path, ["import torch\nprint(torch.ones(2).sum())", "tensor(3.)"])
+    unrun, (report,) = in_page.found(page, node)
+    assert unrun == {}
+    assert "tensor(2.)" in report
+
+
+def test_a_page_begins_with_a_torch_of_its_own(tmp_path, node):
+    first = page_of(tmp_path, ["import torch\ntorch.set_default_dtype(torch.float64)\ntorch.rand(3)"])
+    in_page.found(first, node)
+    second = page_of(tmp_path, ["import torch\nprint(torch.ones(1).dtype)", "torch.float32"])
+    assert in_page.found(second, node) == ({}, [])
+
+
+def test_every_name_of_torch_is_there_or_is_said_to_be_lacking(tmp_path, node):
+    """What the small torch lacks it names, whichever module of PyTorch is asked."""
+    lines = ["import torch", "import torch.nn.functional as F"]
+    asked = ["torch.einsum", "torch.fft.fft", "F.conv2d", "torch.nn.Conv2d", "torch.optim.LBFGS"]
+    asked += ["torch.linalg.eigh", "torch.ones(1).numpy"]
+    for name in asked:
+        lines += ["try:", f"    {name}", "except (AttributeError, NotImplementedError) as error:"]
+        lines += ["    print('is not in the small torch' in str(error))"]
+    page = page_of(tmp_path, ["\n".join(lines), "\n".join(["True"] * len(asked))])
+    assert in_page.found(page, node) == ({}, [])
+

@@ -1,0 +1,143 @@
+"""Find which blocks of each page run in a reader's browser, and write it down for the site.
+
+    python -m tools.in_page [docs/production/masks.md ...]
+
+Each page runs in the small torch, under Node, and every output is held against what the page shows. A block that asks
+for something that the small torch lacks does not run, nor does a block that needs what that one makes; why not is
+written into `small_torch/runs.json`: {page: {number of the block: why}}. Any other difference is an error.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from literate import compare, needs
+from literate.page import Block, Page, pages, read
+
+ROOT = Path(__file__).parents[1]
+SMALL = ROOT / "small_torch"
+RECORD = SMALL / "runs.json"
+PYODIDE = ROOT / "docs/assets/vendor/pyodide"
+NEEDS = "needs what a block above makes, which does not run here"
+
+
+class Node:
+    """A process of Node in which pages run, one after the other."""
+
+    @cached_property
+    def process(self) -> subprocess.Popen:
+        command = ["node", SMALL / "run_pages.mjs", PYODIDE, ROOT / "docs/files"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, page: Page, steps: Iterable[Block]) -> list[dict[str, Any]]:
+        """Run `steps` of a page, in a torch of their own; return what each did."""
+        blocks = [{"code": step.code, "start": step.start} for step in steps]
+        asked = {"path": page.name, "source": page.source, "blocks": blocks}
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{page.name}: Node ended with status {self.process.wait()}")
+        return json.loads(answer)["results"]
+
+    def close(self) -> None:
+        if "process" in vars(self):
+            self.process.kill()
+            self.process.communicate()
+
+
+def found(page: Page, node: Node) -> tuple[dict[int, str], list[str]]:
+    """Return which steps of a page do not run here, and why not; and what else differs from the page, as reports."""
+    steps = page.steps
+    results = node.run(page, steps)
+    lacking = {at: said["lacks"] for at, said in enumerate(results) if said["lacks"]}
+    unrun = _with_followers(steps, lacking)
+    kept = [at for at in range(len(steps)) if at not in unrun]
+    if unrun:
+        results = node.run(page, [steps[at] for at in kept])
+    reports = (failure(page, steps[at], said) for at, said in zip(kept, results, strict=True))
+    return unrun, [report for report in reports if report]
+
+
+def failure(page: Page, step: Block, said: dict[str, Any]) -> str:
+    """Say how what a block did differs from what the page shows; "" where it does not."""
+    result: Any = SimpleNamespace(**said, broken="", line=step.line)
+    if step.is_output or not step.output:
+        failed = compare.check(page, step, result)
+        excused = step.output and "varies" in step.output.options and not said["raised"]
+        return failed.report if failed and not excused else ""
+    if said["raised"]:  # a figure or a number of the text, which tests of pages hold against the page
+        return f"{page.name}:{step.line}: {said['last_line']}"
+    return ""
+
+
+def _with_followers(steps: list[Block], lacking: dict[int, str]) -> dict[int, str]:
+    """Add to what does not run the blocks that need a name which one of these makes."""
+    unrun, gone, there = {}, set[str](), set[str]()
+    for at, step in enumerate(steps):
+        makes, uses, imports = _names(step.code)
+        if at in lacking:
+            unrun[at] = lacking[at]
+        elif uses & gone:
+            unrun[at] = NEEDS
+        if at in unrun:
+            gone |= makes - (imports & there)
+        else:
+            gone -= makes
+            there |= makes
+    return unrun
+
+
+def _names(code: str) -> tuple[set[str], set[str], set[str]]:
+    """Return the names of the page that a block makes or changes, those that it uses, and those that it imports."""
+    makes, uses, imports = set[str](), set[str](), set[str]()
+    for made, changed, used, imported in needs.names(code):
+        uses |= used - makes
+        makes |= made | changed
+        imports |= imported
+    return makes, uses, imports
+
+
+def unrun_blocks(page: Page, unrun: dict[int, str]) -> dict[str, str]:
+    """Return the same by the number of a block among those that the page shows as code."""
+    numbers = {id(block): number for number, block in enumerate(page.blocks)}
+    steps = page.steps
+    return {
+        str(numbers[id(steps[at])]): why for at, why in unrun.items() if id(steps[at]) in numbers
+    }
+
+
+def all_pages() -> Iterator[Page]:
+    """Return the pages of the book that have code."""
+    return (page for page in map(read, pages(ROOT)) if page.blocks)
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+def main(names: list[str]) -> int:
+    node, record, wrong = Node(), recorded(), 0
+    chosen = [read(ROOT / name) for name in names] or [*all_pages()]
+    for page in chosen:
+        unrun, reports = found(page, node)
+        record[page.name] = unrun_blocks(page, unrun)
+        print(f"{page.name}: {len(page.blocks) - len(record[page.name])} of {len(page.blocks)}")
+        for report in reports:
+            print(report)
+        wrong += len(reports)
+    node.close()
+    there = {page.name for page in all_pages()}
+    kept = {name: record[name] for name in sorted(record) if name in there}
+    RECORD.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
