@@ -1,16 +1,13 @@
 """The small torch, compared with PyTorch."""
 
+import contextlib
 import importlib.util
-import json
-import os
-import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
-import pytest
+from tools.in_page import Node
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "small_torch"
-PYODIDE = Path(os.environ.get("PYODIDE", ROOT / "docs" / "assets" / "vendor" / "pyodide"))
+FOLDER = Path(__file__).parents[2] / "small_torch"
 
 
 def module(name):
@@ -25,18 +22,9 @@ def module(name):
 
 def in_page(blocks):
     """Run these blocks as one page in the small torch under Node; return what each printed."""
-    if not (PYODIDE / "pyodide.mjs").exists():
-        pytest.skip(f"there is no Pyodide in {PYODIDE}")
-    page = {"path": "page.md", "source": "", "blocks": [{"code": b, "start": 1} for b in blocks]}
-    asked = {"pyodide": str(PYODIDE), "files": str(ROOT / "docs" / "files"), "pages": [page]}
-    done = subprocess.run(
-        ["node", FOLDER / "run_page.mjs"],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout.splitlines()[-1])["results"]
+    page = SimpleNamespace(name="page.md", source="")
+    with contextlib.closing(Node()) as node:
+        results = node.run(page, [SimpleNamespace(code=code, start=1) for code in blocks])
     for result in results:
         assert not result["raised"], result["traceback"]
     return [result["printed"] for result in results]

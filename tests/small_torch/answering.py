@@ -44,7 +44,13 @@ def above(out, turn):
 
 def answer(case):
     """Run the code of a case, which makes `out`; return the result, the gradients, and theirs again."""
-    names = dict(zip("xyzw", map(tensor_of, case["tensors"])), torch=torch, F=F, nn=nn, math=math)
+    names = dict(
+        zip("xyzw", map(tensor_of, case["tensors"]), strict=False),
+        torch=torch,
+        F=F,
+        nn=nn,
+        math=math,
+    )
     leaves = []
     if case["gradients"]:
         leaves = [
