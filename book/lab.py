@@ -25,6 +25,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
 from book.figures.drawn import figure as output_figure
+from book.figures.lab_chart import dress
+from book.figures.tables import on_a_phone
 from book.weight import joined
 from literate.fence import Misread, check_shown
 
@@ -40,6 +42,12 @@ COLOURS = {
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 CODE = re.compile(r"(?s)^(`{3,}).*?^\1|(`+)[^\n]*?\2", re.MULTILINE)
+COUNTED = re.compile(r"[−-]?[\d.]")  # how a cell of a column of numbers begins
+MANY, SHORT = (
+    7,
+    6,
+)  # columns, and letters of a word in their names, that fit side by side on a phone
+JOINT = re.compile(r"(?<=[a-z][._=])(?=\w)")
 HTML = re.compile(r"</?(?!https?:)[a-zA-Z][^>\n]*>?|<[!?]")
 # What Markdown would read in lines of HTML, which it should pass on as they are.
 LINES = re.compile(r"^ +(?=\n)|`|~|\t", re.MULTILINE)
@@ -186,9 +194,16 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
         own.unwrap()
     for table in shown.select("table.lab-table"):
         table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
+        _tell_words(table)
+    for table in shown.select("table.heatmap"):
+        rows = table.select("tbody > tr")
+        cells = [[cell.get_text() for cell in row.select("td")] for row in rows]
+        kind, style = on_a_phone(cells, [row.th.get_text() for row in rows if row.th])
+        if kind:
+            table["class"], table["style"] = f"heatmap {kind}", style
     for svg, number in zip(shown.select("svg"), drawings, strict=False):
         svg["role"] = str(svg.get("role", "img"))
-        _size(svg)
+        dress(svg)
         # Matplotlib repeats its ids from plot to plot.
         numbered = re.sub(r'( id="|href="#|url\(#)', rf"\1drawing-{number}-", str(svg))
         svg.replace_with(BeautifulSoup(numbered, "html.parser"))
@@ -198,14 +213,28 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
     return text if first in BLOCK_LEVEL_ELEMENTS else f"<div>{text}</div>"
 
 
-def _size(svg: Tag) -> None:
-    """Say a drawing's size in pixels, so that its room is there before any stylesheet is."""
-    style = dict(re.findall(r"([\w-]+):\s*([^;]+)", str(svg.get("style", ""))))
-    box = str(svg.get("viewbox") or svg.get("viewBox", "")).split()
-    if style.get("width") == "100%" and style.get("max-width", "").endswith("px") and len(box) == 4:
-        width = float(style["max-width"].removesuffix("px"))
-        svg["width"], svg["height"] = f"{width:g}", f"{width * float(box[3]) / float(box[2]):g}"
-        del svg["style"]
+def _tell_words(table: Tag) -> None:
+    """Mark the cells of each column that holds words; numbers, the other columns, stand to the right.
+
+    The long name of a row, such as nn.MultiheadAttention, gets places where its line may end; the long
+    names of many columns stand upright on a phone.
+    """
+    lines = [row.find_all(["th", "td"]) for row in table.select("tr")]
+    if not lines:
+        return
+    head, *rows = lines
+    if len(head) >= MANY and max(len(word) for name in head for word in name.text.split()) > SHORT:
+        table["class"] = "lab-table upright"
+    for name, *cells in zip(head, *rows, strict=False):
+        named = [cell for cell in cells if cell.name == "th" and re.search("[a-z]", cell.text)]
+        if named or 2 * sum(bool(COUNTED.match(cell.text)) for cell in cells) < len(cells):
+            for cell in (name, *cells):
+                cell["class"] = "words"
+        for cell in named:
+            parts = JOINT.split(cell.text)
+            cell.clear()
+            for number, part in enumerate(parts):
+                cell.extend([BeautifulSoup().new_tag("wbr"), part] if number else [part])
 
 
 def _passed_on(html: str) -> str:

@@ -21,6 +21,7 @@ The body is YAML:
     scaling: false
     hidden: mud              # tokens that nobody may attend to at first
     digits: 4                # decimal places shown
+    channels: water money person   # the names of the embeddings' columns, for who edits them
     controls: query step causal scaling hide edit     # which controls the reader gets
     room: [45, 31]           # its height, in rem, on a phone and where a formula stands beside its table:
                              # kept free until the script has come, so that nothing moves then
@@ -90,6 +91,7 @@ class Explorable:
     controls: list[str] = field(default_factory=lambda: [c for c in CONTROLS if c != "hide"])
     votes: list[str] = field(default_factory=list)
     room: list[float] = field(default_factory=list)
+    channels: list[str] = field(default_factory=list)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -234,6 +236,10 @@ def read(body: str) -> Explorable:
     spec = Explorable(panels, side="heads" in entries, **settings)
     if spec.votes:
         _check_votes(spec, entries["votes"])
+    if spec.channels:
+        columns = {len(panel.matrices.get("embeddings", [[]])[0]) for panel in panels}
+        came = f"channels has {len(spec.channels)} words, but the embeddings have {max(columns)} columns"
+        _want(columns == {len(spec.channels)}, entries["channels"], came)
     return spec
 
 
@@ -320,6 +326,7 @@ SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
     "controls": lambda node, name, _: _known(node, name, CONTROLS),
     "votes": lambda node, name, _: _words(node, name),
     "room": _room,
+    "channels": lambda node, name, _: _words(node, name),
 }
 KEYS = (*PANEL_KEYS[1:], *SETTINGS, "by_hand", "choices", "heads")
 

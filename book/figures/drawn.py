@@ -10,9 +10,11 @@ from book.figures import tables
 
 # What a heatmap names for its labels, an expression and the words that it gives.
 LABELS = re.compile(r"= (?P<expression>.+?):(?: (?P<words>.*)|$)")
-# An output of more columns than the first may need smaller letters beside both menus; one of more
-# than the last would need too small ones.
-ROOMY, LONGEST = 96, 112
+# An output of more columns than the first needs smaller letters on a phone, from the second on too small
+# ones there; beside both menus so does one of more than the third.
+ROOMY, LONG, LONGEST = 40, 50, 112
+# What stands in columns, a row of a matrix or of a table, and does not where its line is wrapped.
+IN_COLUMNS = re.compile(r"(?: +\S.*[\d\]],?| *\S.*\S {2,}\S.*)$")
 
 
 def words_of(option: str) -> str:
@@ -60,8 +62,13 @@ def heatmaps(text: str, options: dict[str, str]) -> str:
 
 def _exact(text: str) -> str:
     """The printed text itself. `<samp>` is what it is."""
-    columns = max(map(len, text.split("\n")))
+    lines = text.split("\n")
+    columns = max(map(len, lines))
     long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
+    if columns > ROOMY and sum(bool(IN_COLUMNS.match(line)) for line in lines) > 1:
+        long += ' class="columns"'
+    elif columns > LONG:
+        long += ' class="long"'
     return f"<pre><samp{long}>{escape(text, quote=False)}</samp></pre>"
 
 

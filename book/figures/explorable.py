@@ -29,7 +29,9 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     for step, title in (("weights", "attention weights"), ("context", "context vectors")):
         rows = steps[step]
         cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
-        columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
+        named = spec.channels if panel.matrices.keys() == {"embeddings"} else []
+        numbers = named or [str(i) for i in range(len(rows[0]))]
+        columns = panel.tokens if step == "weights" else numbers
         title = where + title
         plain = step == "context" or not hides
         drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:], plain=plain)

@@ -47,6 +47,8 @@ CHART = {
 }
 DRAWS = ("d", "x", "y", "transform", "style")  # the attributes that say where, and how
 LINK = "{http://www.w3.org/1999/xlink}href"
+ROOM = 44  # letters of a map's cells that fit beside each other on a phone
+FEW = 4  # rows of a wide map that a phone shows as columns
 LETTERS = 12.0  # points from a name at the end of a line to the next
 LOG_FROM = 50.0  # an axis whose values span this factor is drawn on a log scale
 
@@ -230,10 +232,26 @@ def heat_table(
     if name:
         places = product(range(len(rows)), range(len(cols)))
         body = re.sub("<td", lambda _: '<td id="{}-{}-{}"'.format(name, *next(places)), body)
+    kind, style = on_a_phone(cells, rows)
+    shape = f' {kind}" style="{style}' if kind else ""
     return (
-        f'<div class="heat"><table class="heatmap"><caption>{escape(title)} <span class="key">{key}</span></caption>'
+        f'<div class="heat"><table class="heatmap{shape}"><caption>{escape(title)} <span class="key">{key}</span></caption>'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def on_a_phone(cells: list[list[str]], rows: list[str]) -> tuple[str, str]:
+    """Return the class and the style of a map by which a phone shows it whole; ("", "") where it fits.
+
+    A wide map of few rows is `turned`: each of its columns is a line. Another one is `dense`: its cells
+    are small and without numbers, one of which is shown at a time.
+    """
+    across = len(cells[0])
+    if across * (max(len(cell) for row in cells for cell in row) + 0.5) <= ROOM:
+        return "", ""
+    if len(rows) <= FEW:
+        return "turned", f"--lines:{across};--rows:{len(rows)}"
+    return "dense", f"--name:{max(map(len, rows))}"
 
 
 def _are_weights(rows: list[list[str]]) -> bool:

@@ -4,6 +4,7 @@
   "use strict";
 
   const ICONS = {
+    wrap: "M4 5h16v2H4zm0 6h12a4 4 0 0 1 0 8h-2v2l-4-3 4-3v2h2a2 2 0 0 0 0-4H4zm0 6h4v2H4z",
     copy: "M5 3h9a1 1 0 0 1 1 1v2h-2V5H6v9h1v2H5a1 1 0 0 1-1-1V4a1 1 0 0 1 1-1m5 5h9a1 1 0 0 1 1 1v11a1 1 0 0 1-1 1h-9a1 1 0 0 1-1-1V9a1 1 0 0 1 1-1m1 2v9h7v-9z",
     run: "M8 5v14l11-7z",
     edit: "M3 17.2V21h3.8L17.9 9.9l-3.8-3.8zM20.7 7a1 1 0 0 0 0-1.4l-2.3-2.3a1 1 0 0 0-1.4 0l-1.8 1.8L19 8.9z",
@@ -148,6 +149,68 @@
     other.focus();
   });
 
+  /* ── On a phone, long lines of code or of outputs are wrapped, as a reader chose; see book.css ─── */
+
+  const phone = matchMedia("(max-width: 44.984em)");
+  const WRAP = "book-wrap";
+  const LONG = { code: ".md-content .highlight pre > code", output: ".md-content .output samp.long" };
+
+  /* Which of the two are wrapped. */
+  function wrapped() {
+    try {
+      return (localStorage.getItem(WRAP) ?? "output").split(" ");
+    } catch {
+      return ["output"];
+    }
+  }
+
+  /* Make each line an element, which bends by itself and says how far it is indented. */
+  function bend(text) {
+    if (text.querySelector(".line")) return;
+    let open = "";
+    text.innerHTML = text.innerHTML.split(/(?<=\n)/).map((line) => {
+      const html = open + line;
+      open = /<span[^>]*>(?![^]*<\/span>)/.exec(html)?.[0] ?? "";
+      return `<span class="line" style="--in:${/^ */.exec(line)[0].length}">${html}${open && "</span>"}</span>`;
+    }).join("");
+  }
+
+  function wrapLines() {
+    if (!phone.matches) return;
+    const now = wrapped();
+    document.documentElement.dataset.wrap = now.join(" ");
+    for (const what in LONG) {
+      const texts = document.querySelectorAll(LONG[what]);
+      if (now.includes(what)) texts.forEach(bend);
+      for (const text of texts)
+        if (/.{38}/.test(text.textContent)) addWrapButton(what, text).setAttribute("aria-pressed", now.includes(what));
+    }
+  }
+
+  function addWrapButton(what, text) {
+    const block = text.closest(".highlight, .output");
+    const found = block.querySelector("[data-wraps]");
+    if (found) return found;
+    const made = button("wrap", "Wrap long lines");
+    made.dataset.wraps = what;
+    made.addEventListener("click", () => {
+      const now = wrapped();
+      const others = now.filter((one) => one && one !== what);
+      keep(WRAP, (now.includes(what) ? others : [...others, what]).join(" "));
+      wrapLines();
+      nameScrollers();
+    });
+    const bar = block.querySelector(".book-copy");
+    (bar ?? block.querySelector("figcaption")).append(made);
+    if (bar) {
+      made.tabIndex = -1;
+      block.style.setProperty("--buttons", bar.childElementCount);
+    }
+    return made;
+  }
+
+  phone.addEventListener("change", wrapLines);
+
   /* ── Boxes that scroll sideways, and no others, can be reached, and have a name ────────── */
 
   const SCROLLERS = [
@@ -285,13 +348,18 @@
   }
 
   function keepRead(pages) {
+    keep(READ, pages.length ? JSON.stringify(pages) : undefined);
+    markRead();
+  }
+
+  /* Keep a text in this browser, or nothing. */
+  function keep(name, text) {
     try {
-      if (pages.length) localStorage.setItem(READ, JSON.stringify(pages));
-      else localStorage.removeItem(READ);
+      if (text === undefined) localStorage.removeItem(name);
+      else localStorage.setItem(name, text);
     } catch {
       // refused
     }
-    markRead();
   }
 
   function markRead() {
@@ -316,6 +384,8 @@
       }
       keepRead([]);
       dispatchEvent(new Event("book:forget"));
+      keep(WRAP);
+      wrapLines();
       announce("Forgotten");
       foot.querySelector("a")?.focus();
     });
@@ -370,6 +440,18 @@
   }
 
   for (const each of FIRST) addEventListener(each, first);
+
+  /* Where nothing can be pointed at, a tap on a word of the glossary shows what it means, and does not
+     lead there, unless it is repeated because nothing came. From a disk nothing comes. */
+  let tapped;
+  addEventListener("click", (event) => {
+    const word = event.target.closest?.(".md-content a[data-preview]");
+    const again = word === tapped && !document.querySelector(".md-tooltip2--active");
+    tapped = word;
+    if (!word || again || location.protocol === "file:" || !matchMedia("(hover: none)").matches) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
 
   /* ── Print: folded hints and solutions are listed at the end ───────────────────────────── */
 
@@ -444,6 +526,7 @@
     takeApart();
     addButtons();
     addUnveilButtons();
+    wrapLines();
     nameScrollers();
     mendNames();
     addMenuButton();

@@ -8,7 +8,15 @@
   const cellOf = (event) =>
     event.target.closest && event.target.closest(".heat tbody td");
 
+  /* A map that is too wide for a phone has no numbers there: its caption says that of one cell. */
+  function tell(cell) {
+    const { caption, tHead } = cell.closest("table");
+    const names = [cell.parentNode.cells[0], tHead.rows[0].cells[cell.cellIndex]];
+    caption.dataset.said = `${names.map((name) => name.textContent).join(" → ")}: ${cell.textContent}`;
+  }
+
   function go(cell) {
+    tell(cell);
     const table = cell.closest("table");
     table.setAttribute("role", "grid");
     const before = table.querySelector('td[tabindex="0"]');
@@ -26,6 +34,7 @@
     if (event.key === "Home") [down, right] = [0, 1 - cell.cellIndex];
     if (event.key === "End") [down, right] = [0, row.cells.length - 1 - cell.cellIndex];
     if (down === undefined) return;
+    if (getComputedStyle(cell.closest("table")).display === "grid") [down, right] = [right, down]; // it is turned
     event.preventDefault();
     const next = rows[row.sectionRowIndex + down];
     const column = cell.cellIndex + right;
@@ -35,7 +44,9 @@
   const lit = (event) => {
     const link = event.target.closest && event.target.closest('.md-content a[href*="#"]');
     const cell = link && document.getElementById(link.hash.slice(1));
-    if (cell && cell.matches(".heat td") && link.pathname === location.pathname) return cell;
+    if (!cell || !cell.matches(".heat td") || link.pathname !== location.pathname) return;
+    tell(cell);
+    return cell;
   };
   for (const [begins, ends] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
     document.addEventListener(begins, (event) => lit(event)?.classList.add("lit"));

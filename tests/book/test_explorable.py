@@ -80,6 +80,7 @@ def test_the_script_is_told_all_but_the_caption():
         "digits": 4,
         "controls": ["query"],
         "votes": [],
+        "channels": [],
         "panels": [{"name": "", "tokens": ["a", "b"], "embeddings": [[1, 0], [2, 1]]}],
     }
 
@@ -115,9 +116,10 @@ def test_a_hidden_word_of_a_sentence_says_so():
             f"{TWO}query: b\nvotes: up down\nheads:\n- name: x\n- name: y",
             "votes and heads exclude each other",
         ),
+        (f"{TWO}channels: wet", "channels has 1 words, but the embeddings have 2 columns"),
     ],
 )
-def test_votes_that_cannot_be_counted_are_refused(body, said):
+def test_votes_and_channels_that_do_not_fit_are_refused(body, said):
     with pytest.raises(ValueError, match=said):
         attention.read(body)
 
