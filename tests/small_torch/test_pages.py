@@ -60,9 +60,9 @@ def test_what_is_lacking_is_named_and_so_is_what_needs_it(tmp_path, node):
     page = page_of(
         tmp_path,
         ["import torch\nfree = torch.ones(2)\nprint(free)", "tensor([1., 1.])"],
-        ["import math\nimport torch.distributed as dist\nmade = free"],
-        ["print(made + 1)", "tensor([2., 2.])"],
-        ["print(free.sum(), math.pi > 3)", "tensor(2.) True"],
+        ["import math\nimport torch.distributed as dist\nmade = free + 1\nfree = made"],
+        ["print(made + 1)", "tensor([3., 3.])"],
+        ["print(free.sum())", "tensor(4.)"],
         ["free = torch.zeros(1)\nprint(free)", "tensor([0.])"],
     )
     unrun, reports = in_page.found(page, node)
