@@ -40,13 +40,14 @@ ARCHIVE = "attention-executed"
 KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
 # What the archive says of itself.
 OFFLINE = """\
-Open index.html in a browser: the whole book works from the disk.
+Open index.html in a browser: the whole book works from the disk, but for Run, which needs a host.
 
 Some notebooks and scripts load a trained model. Without a network, copy files/*.pt into the folder where
 PyTorch keeps what it has loaded, "checkpoints" below the one that this command prints:
 
     python -c "import torch; print(torch.hub.get_dir())"
 """
+PYODIDE = "assets/vendor/pyodide"  # which no browser starts from a disk
 VENDOR = Path(__file__).with_name("vendor")
 # A builder's own search reads every word of a page, so it must know what stands between words; the last
 # of these stands between a function and its argument, and is not seen. `offline` lets it search pages
@@ -172,7 +173,8 @@ def pack(site: Path) -> None:
     weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
     paths = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
-    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in paths}
+    packed = [path for path in paths if path.parent != site / PYODIDE]
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in packed}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
             entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")

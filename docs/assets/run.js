@@ -42,10 +42,12 @@
       digest: template.dataset.code,
       blocks: boxes.map((box, at) => block(box, at)),
       explored: new Map(), // each figure that shows other numbers, and what it showed
-      known: fetch(new URL(template.dataset.run, location)).then((answer) => answer.json()),
     };
     return page;
   }
+
+  const known = () =>
+    (page.known ??= fetch(new URL(page.template.dataset.run, location)).then((answer) => answer.json()));
 
   function block(box, at) {
     const code = box.querySelector("pre > code");
@@ -296,11 +298,11 @@
     say(one.strip.firstChild.textContent);
     const asked = page;
     try {
-      if (location.protocol === "file:") throw new Error("A browser does not run Python from a disk. Open this page at its address");
-      const known = await page.known;
+      if (location.protocol === "file:") throw new Error("a browser starts Python only from a page with an address, and not from a disk");
+      const program = await known();
       if (page !== asked || page.running !== one) return;
       one.id = ++runs;
-      started().postMessage({ id: one.id, asked: request(one, known) });
+      started().postMessage({ id: one.id, asked: request(one, program) });
     } catch (error) {
       if (page === asked) heard({ failed: error.message });
     }
@@ -349,7 +351,7 @@
 
   async function judge(one, said) {
     one.printing = undefined;
-    const { blocks, colab } = await page.known;
+    const { blocks, colab } = await known();
     const { check, figures = [] } = blocks[one.at];
     if (page.explored.size || page.blocks.some(isEdited))
       said.figures?.forEach((values, at) => values && explore(figures[at], values));

@@ -282,7 +282,11 @@ def make(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 def copy_project(target: Path, docs: bool = True) -> Path:
     """Copy what builds the book to `target`, to be changed there."""
-    for folder in ("overrides", "snippets", *(["docs"] if docs else ["docs/assets"])):
+    for folder in (
+        "overrides",
+        "snippets",
+        *(["docs", "small_torch"] if docs else ["docs/assets"]),
+    ):
         shutil.copytree(ROOT / folder, target / folder)
     for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import urllib.request
 
 import pytest
 
@@ -143,7 +144,7 @@ def small(tmp_path_factory):
     """The address of a book of two pages, one of which runs."""
     folder = tmp_path_factory.mktemp("run")
     project = book.small_book(folder / "project", index="# Home\n\nWhy? So.\n", plain=PAGE)
-    shutil.copytree(book.ROOT / "small_torch", project / "small_torch", dirs_exist_ok=True)
+    shutil.copytree(book.ROOT / "small_torch", project / "small_torch")
     runs = {"docs/plain.md": {"4": "it starts processes"}}
     (project / "small_torch/runs.json").write_text(json.dumps(runs), encoding="utf-8")
     result = book.build(folder / "site", project)
@@ -281,7 +282,11 @@ def test_an_edited_block_counts_for_those_below_it(plain):
 
 
 def test_a_heatmap_is_drawn_from_what_was_printed_and_keeps_its_address(plain):
-    edit(plain, HEAT, 'words, both = "boat loan", []\nprint(torch.tensor([[1.0, 0.0], [0.25, 0.75]]))\n')
+    edit(
+        plain,
+        HEAT,
+        'words, both = "boat loan", []\nprint(torch.tensor([[1.0, 0.0], [0.25, 0.75]]))\n',
+    )
     assert run(plain, HEAT)[0] == "moved"
     table = plain.locator("#few .heatmap")
     assert table.locator("th[scope=row]").all_inner_texts() == ["boat", "loan"]
@@ -468,6 +473,21 @@ def test_without_scripts_and_on_paper_nothing_of_it_is_seen(alone, plain):
     plain.emulate_media(media="screen")
     page = alone(java_script_enabled=False)
     assert page.locator("button[data-run], .page-runs:visible").count() == 0
+
+
+def test_from_a_disk_it_is_said_that_python_does_not_start_there(browser, small, tmp_path):
+    archive = tmp_path / "book.zip"
+    archive.write_bytes(urllib.request.urlopen(f"{small}attention-executed.zip").read())
+    shutil.unpack_archive(archive, tmp_path)
+    reader = Reader(browser, (tmp_path / "attention-executed").as_uri() + "/")
+    page = reader.open("plain.html")
+    edit(page, MEAN, "print(1)\n")
+    assert run(page, MEAN)[:2] == [
+        "wrong",
+        "Python did not run: a browser starts Python only from a page with an address, and not from a disk.",
+    ]
+    reader.close()
+    reader.check()
 
 
 @pytest.mark.parametrize("stored", STORED)

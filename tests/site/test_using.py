@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from book import prepare
 from book.figures import attention
 from literate import export, numerals, page
 from tests import pages
@@ -312,7 +313,9 @@ def test_the_palette_stays_as_chosen(arrive, address):
 def test_the_offline_copy_is_the_whole_site(site, unzipped):
     files = {path.relative_to(site) for path in site.rglob("*") if path.is_file()}
     offline = {path.relative_to(unzipped) for path in unzipped.rglob("*") if path.is_file()}
-    assert files - offline == {(site / "attention-executed.zip").relative_to(site)}
+    # Python starts from no disk.
+    python = {path.relative_to(site) for path in (site / prepare.PYODIDE).iterdir()}
+    assert files - offline == {(site / "attention-executed.zip").relative_to(site), *python}
 
 
 @book.each_page
