@@ -41,9 +41,9 @@ def sink_attention(
     With the scores s of one query, key j gets exp(s_j) / (exp(sink) + sum over k of exp(s_k)). So
     the weights of the keys sum to less than one, and to zero for a query that sees no key.
 
-    The sink is computed as one key more, whose value is zero, so any fused kernel serves and no
-    scores are stored. Queries, keys and values are copied once, with one channel more. For a single
-    query, as in decoding, nothing is copied: its scores are few, and are written out.
+    The sink is computed as one key more, whose value is zero, so any fused kernel serves that takes
+    one channel more, and no scores are stored. Queries, keys and values are copied once, with that
+    channel. For a single query, as in decoding, nothing is copied: its scores are written out.
 
     Args:
         query: (batch, heads, T_q, width).

@@ -1,4 +1,4 @@
-"""GatedAttention is the attention of gpt-oss, with sinks alone, and of Qwen3-Next, with a gate alone: random weights."""
+"""GatedAttention is the attention of gpt-oss, with sinks, and of Qwen3-Next, with gate and qk_norm: random weights."""
 
 import pytest
 import torch
