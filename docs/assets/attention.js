@@ -315,12 +315,12 @@
         word.classList.toggle("on", i === state.query);
         word.setAttribute("aria-pressed", hidden);
         word.style.setProperty("--v", weights[i].toFixed(2));
-        word.lastChild.textContent = hidden ? "hidden" : shown(weights[i], spec.digits);
+        word.lastChild.textContent = hidden ? "off" : shown(weights[i], spec.digits);
       });
       const votes = context.map((vote, i) => [vote, spec.votes[i]]).sort(([one], [other]) => other - one);
       const counted = votes.map(([vote, word]) => `${word} ${shown(vote, spec.digits)}`).join(", ");
       const said = votes[0][0] > votes[1][0] ? make("b", {}, votes[0][1]) : "cannot tell";
-      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `votes: ${counted}`));
+      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `the higher wins: ${counted}`));
       return this.outcome.textContent;
     }
 
