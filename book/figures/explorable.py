@@ -44,7 +44,7 @@ def _sentence(panel: Panel, spec: Explorable) -> str:
     steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
     words = ""
     for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
-        share = "hidden" if place in spec.hidden else rounded(weight, spec.digits)
+        share = "off" if place in spec.hidden else rounded(weight, spec.digits)
         kind = "word on" if place == asks else "word"
         said = f"{escape(word, quote=False)}<small>{share}</small>"
         words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
