@@ -406,7 +406,9 @@ def cache(page: Page) -> Drawing:
 @drawing("production/gates-and-sinks.md")
 def sinks(page: Page) -> Drawing:
     made = Drawing(256)
-    for at, (name, code) in enumerate((("without", "plain = "), ("with", 'head = trained["sink"]'))):
+    for at, (name, code) in enumerate(
+        (("without", "plain = "), ("with", 'head = trained["sink"]'))
+    ):
         (line,) = re.findall(r"^she \S+ took .*", _block(page, code).output.text, re.MULTILINE)
         shares = [(word, float(share)) for word, share in re.findall(r"(\w+) (\d\.\d\d)", line)]
         floor = 104 + 126 * at

@@ -52,11 +52,11 @@ def angles(T, width, halves):
 def assert_the_same(ours, theirs, T, turning, bar):
     """Assert equal outputs, and equal gradients of the input and of the parameters that both have."""
     x = some(2, T, 48).requires_grad_()
-    came = ours(x)
+    result = ours(x)
     wanted, _ = theirs(x, position_embeddings=turning, attention_mask=hidden(T))
-    assert torch.allclose(came, wanted, rtol=0, atol=bar)
-    direction = torch.randn_like(came)
-    one, other = (torch.autograd.grad(it, x, direction)[0] for it in (came, wanted))
+    assert torch.allclose(result, wanted, rtol=0, atol=bar)
+    direction = torch.randn_like(result)
+    one, other = (torch.autograd.grad(it, x, direction)[0] for it in (result, wanted))
     assert torch.allclose(one, other, rtol=0, atol=10 * bar)
 
 

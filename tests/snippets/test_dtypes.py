@@ -261,13 +261,13 @@ def results(case, tried):
     return made, {name: (leaf, it) for (name, leaf), it in pairs if it is not None}
 
 
-def farthest(came, exact, *terms):
+def farthest(result, exact, *terms):
     """The largest error, as a share of the largest number, or of 1 where all are smaller.
 
     A sum that cancels gives `terms`, too, which are as large as what was added.
     """
     size = max(1.0, *(it.abs().max().item() for it in (exact, *terms)))
-    return (came.double() - exact.double()).abs().max().item() / size
+    return (result.double() - exact.double()).abs().max().item() / size
 
 
 @pytest.mark.filterwarnings("error:Mismatch dtype between input and weight:UserWarning")
@@ -279,19 +279,19 @@ def test_each_file_is_right_in_each_dtype(name, tried):
     made, gradients = results(case, tried)
     exact, exact_gradients = results(case, "float64")
     may_lose = case.may_lose(narrow)
-    for came, wanted in zip(made, exact, strict=True):
-        assert came.dtype == case.returns(narrow)
-        assert came.isfinite().all()
-        assert farthest(came, wanted) <= may_lose
+    for result, wanted in zip(made, exact, strict=True):
+        assert result.dtype == case.returns(narrow)
+        assert result.isfinite().all()
+        assert farthest(result, wanted) <= may_lose
     assert gradients.keys() == exact_gradients.keys()
-    for name, (leaf, came) in gradients.items():
-        assert came.dtype == leaf.dtype
-        assert came.isfinite().all()
+    for name, (leaf, result) in gradients.items():
+        assert result.dtype == leaf.dtype
+        assert result.isfinite().all()
         _, wanted = exact_gradients[name]
         # The gradient of a bias adds up what that of its weight does; that of a key's bias cancels.
         _, terms = exact_gradients.get(name.replace("bias", "weight"), (leaf, wanted))
         # Forward, and twice as many back, from a result that has its error already.
-        assert farthest(came, wanted, terms) <= 4 * may_lose
+        assert farthest(result, wanted, terms) <= 4 * may_lose
 
 
 def by_generate(model, texts, n, temperature):

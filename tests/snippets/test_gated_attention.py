@@ -60,13 +60,13 @@ def outputs_and_gradients_equal_the_definition(module):
                 for scale in (None, 0.7):
                     leaves = problem(heads, kv_heads, T_q, T_k)
                     options = {"attn_mask": mask, "is_causal": is_causal, "scale": scale}
-                    came, wanted = (
+                    result, wanted = (
                         module.sink_attention(*leaves, **options),
                         plain(*leaves, **options),
                     )
-                    assert torch.allclose(came, wanted, rtol=0, atol=1e-10), (heads, T_q, T_k)
-                    direction = some(*came.shape, seed=3)
-                    pairs = (torch.autograd.grad(it, leaves, direction) for it in (came, wanted))
+                    assert torch.allclose(result, wanted, rtol=0, atol=1e-10), (heads, T_q, T_k)
+                    direction = some(*result.shape, seed=3)
+                    pairs = (torch.autograd.grad(it, leaves, direction) for it in (result, wanted))
                     for one, other in zip(*pairs, strict=True):
                         assert torch.allclose(one, other, rtol=0, atol=1e-9), (heads, T_q, T_k)
 
@@ -78,17 +78,17 @@ def it_is_the_operator_times_a_sigmoid(module):
     scores = (query @ key.mT / 6**0.5).masked_fill(~keep, -torch.inf)
     share = (scores.logsumexp(dim=-1) - sink[:, None]).sigmoid()
     wanted = F.scaled_dot_product_attention(query, key, value, is_causal=True) * share[..., None]
-    came = module.sink_attention(query, key, value, sink, is_causal=True)
-    assert torch.allclose(came, wanted, rtol=0, atol=1e-10)
+    result = module.sink_attention(query, key, value, sink, is_causal=True)
+    assert torch.allclose(result, wanted, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
 def at_minus_ten_thousand_it_is_the_operator(module):
     for T_q, T_k in LENGTHS:
         query, key, value, sink = problem(4, 4, T_q, T_k)
-        came = module.sink_attention(query, key, value, sink - 1e4)
+        result = module.sink_attention(query, key, value, sink - 1e4)
         wanted = F.scaled_dot_product_attention(query, key, value)
-        assert torch.allclose(came, wanted, rtol=0, atol=1e-10)
+        assert torch.allclose(result, wanted, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -96,9 +96,9 @@ def scores_far_beyond_what_exp_can_take_are_finite(module):
     query, key, value, sink = problem(4, 4)
     for size in (1e3, 1e5):
         for T_q in (5, 1):
-            came = module.sink_attention(query[:, :, :T_q] * size, key, value, sink * size)
+            result = module.sink_attention(query[:, :, :T_q] * size, key, value, sink * size)
             wanted = plain(query[:, :, :T_q] * size, key, value, sink * size)
-            assert torch.allclose(came, wanted, rtol=0, atol=1e-6)
+            assert torch.allclose(result, wanted, rtol=0, atol=1e-6)
 
 
 def layer(cls, heads=4, kv_heads=2, **options):

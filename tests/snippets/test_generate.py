@@ -360,7 +360,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "name", "came"), BAD)
-def test_a_bad_argument_is_named_with_what_came(arguments, name, came):
-    with pytest.raises(ValueError, match=rf"^{name} must .*got .*{re.escape(came)}"):
+@pytest.mark.parametrize(("arguments", "name", "got"), BAD)
+def test_a_bad_argument_is_named_with_what_came(arguments, name, got):
+    with pytest.raises(ValueError, match=rf"^{name} must .*got .*{re.escape(got)}"):
         real_generate.generate(MODELS["llama"], *arguments)

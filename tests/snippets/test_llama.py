@@ -337,9 +337,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("do", "name", "came"), BAD)
-def test_a_bad_argument_is_named_with_what_came(do, name, came):
-    with pytest.raises(ValueError, match=rf"^{name} must .*got .*{re.escape(came)}"):
+@pytest.mark.parametrize(("do", "name", "got"), BAD)
+def test_a_bad_argument_is_named_with_what_came(do, name, got):
+    with pytest.raises(ValueError, match=rf"^{name} must .*got .*{re.escape(got)}"):
         do()
 
 
