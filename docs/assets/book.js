@@ -221,8 +221,10 @@
     [".md-content .book-drawing", "Drawing"],
   ];
 
-  /* How many pixels a box hides. What stands in a line has no inside, though Firefox gives it a width. */
-  const hidden = (box) => box.clientWidth && box.scrollWidth - box.clientWidth;
+  /* How many pixels a box hides. What is folded is measured when it is opened: the browser would lay it out
+     for that. What stands in a line has no inside, though Firefox gives it a width. */
+  const hidden = (box) =>
+    !box.closest("details:not([open])") && box.clientWidth && box.scrollWidth - box.clientWidth;
 
   function nameScrollers() {
     const boxes = SCROLLERS.flatMap(([selector, name]) =>
