@@ -21,7 +21,15 @@ def assert_close(
                 f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"
             )
         for first, second in zip(actual, expected, strict=True):
-            assert_close(first, second, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, msg=msg)
+            assert_close(
+                first,
+                second,
+                rtol=rtol,
+                atol=atol,
+                equal_nan=equal_nan,
+                check_dtype=check_dtype,
+                msg=msg,
+            )
         return
     what = "Tensor-likes" if isinstance(expected, torch.Tensor) and expected.dim() else "Scalars"
     actual, expected = torch.as_tensor(actual).detach(), torch.as_tensor(expected).detach()
@@ -48,7 +56,10 @@ def _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what):
     share = far / second.abs()
     exact = rtol == atol == 0
     if what == "Scalars":
-        allowed = "" if exact else f" (up to {atol} allowed)", "" if exact else f" (up to {rtol} allowed)"
+        allowed = (
+            "" if exact else f" (up to {atol} allowed)",
+            "" if exact else f" (up to {rtol} allowed)",
+        )
         return (
             f"Scalars are not {'equal' if exact else 'close'}!\n\nExpected {expected.item()} but got "
             f"{actual.item()}.\nAbsolute difference: {far.item()}{allowed[0]}\nRelative difference: "
