@@ -157,7 +157,9 @@ def pad(input, pad, mode="constant", value=None):
             f"length {len(pad)} and input of dimension {input.dim()}"
         )
     shape, inner, outer = [*input.shape], [slice(None)] * input.dim(), [slice(None)] * input.dim()
-    for dim, before, after in zip(range(input.dim() - 1, -1, -1), pad[::2], pad[1::2]):
+    for dim, before, after in zip(
+        range(input.dim() - 1, -1, -1), pad[::2], pad[1::2], strict=False
+    ):
         size = shape[dim]
         shape[dim] += before + after
         inner[dim] = slice(max(-before, 0), size - max(-after, 0))

@@ -32,10 +32,17 @@ def assert_close(
             )
         return
     what = "Tensor-likes" if isinstance(expected, torch.Tensor) and expected.dim() else "Scalars"
-    actual, expected = torch.as_tensor(actual).detach(), torch.as_tensor(expected).detach()
+    actual, expected = _tensor_of(actual), _tensor_of(expected)
     told = _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what)
     if told:
         raise AssertionError(told if msg is None else msg(told) if callable(msg) else msg)
+
+
+def _tensor_of(value):
+    """A tensor of what is compared; a float of Python has all its digits."""
+    return torch.as_tensor(
+        value, dtype=torch.float64 if isinstance(value, float) else None
+    ).detach()
 
 
 def _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what):

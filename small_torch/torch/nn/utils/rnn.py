@@ -1,7 +1,6 @@
 """Sequences of different lengths in one tensor."""
 
 
-
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     """Put sequences (length, …) into one tensor, each filled up to the longest."""
     longest, rest = max(len(each) for each in sequences), sequences[0].shape[1:]
