@@ -85,7 +85,13 @@ def linear(input, weight, bias=None):
             flat.sum(0) if needed[2] else None,
         )
 
-    name = "AddmmBackward0" if bias is not None and len(lead) == 1 else "MmBackward0" if len(lead) == 1 else "ViewBackward0"
+    name = (
+        "AddmmBackward0"
+        if bias is not None and len(lead) == 1
+        else "MmBackward0"
+        if len(lead) == 1
+        else "ViewBackward0"
+    )
     return record(found, name, (input, weight, bias), back, input, weight)
 
 
@@ -151,7 +157,9 @@ def pad(input, pad, mode="constant", value=None):
             f"length {len(pad)} and input of dimension {input.dim()}"
         )
     shape, inner, outer = [*input.shape], [slice(None)] * input.dim(), [slice(None)] * input.dim()
-    for dim, before, after in zip(range(input.dim() - 1, -1, -1), pad[::2], pad[1::2]):
+    for dim, before, after in zip(
+        range(input.dim() - 1, -1, -1), pad[::2], pad[1::2], strict=False
+    ):
         size = shape[dim]
         shape[dim] += before + after
         inner[dim] = slice(max(-before, 0), size - max(-after, 0))
@@ -184,7 +192,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 def _normed_dims(input, normalized_shape, star):
     """The dimensions over which a norm is taken, which must have the shape that was said."""
-    wanted_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    wanted_shape = (
+        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    )
     count = len(wanted_shape)
     if tuple(input.shape[-count:]) != wanted_shape:
         shape = ", ".join(map(str, wanted_shape))
@@ -197,7 +207,11 @@ def _normed_dims(input, normalized_shape, star):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     dims = _normed_dims(input, normalized_shape, ", ")
-    if weight is not None and input.dtype in (torch.float32, torch.float64) and weight.dtype is not input.dtype:
+    if (
+        weight is not None
+        and input.dtype in (torch.float32, torch.float64)
+        and weight.dtype is not input.dtype
+    ):
         raise RuntimeError(f"expected scalar type {_c_name(input)} but found {_c_name(weight)}")
     return _normed("NativeLayerNormBackward0", input, dims, weight, bias, eps, False)
 
@@ -216,7 +230,10 @@ def _normed(name, input, dims, weight, bias, eps, root):
     x, width = input.detach().contiguous(), math.prod(input._shape[-len(dims) :])
     count = input.numel() // width if width else 0
     found, kept = torch.empty_like(x), x.new_zeros((count, 2), dtype=torch.float64)
-    weight, bias = (each if each is None or each.is_contiguous() else each.contiguous() for each in (weight, bias))
+    weight, bias = (
+        each if each is None or each.is_contiguous() else each.contiguous()
+        for each in (weight, bias)
+    )
     if count:
         DOUBLES[0] = eps
         places = [_place(each) for each in (found, x, weight, bias)]
@@ -298,7 +315,9 @@ def cross_entropy(
     if target.shape == input.shape and target.is_floating_point():
         count = input.size(classes)
         target = target * (1 - label_smoothing) + label_smoothing / count
-        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(classes)
+        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(
+            classes
+        )
         if reduction == "none":
             return losses
         return losses.sum() if reduction == "sum" else losses.sum() / max(losses.numel(), 1)
