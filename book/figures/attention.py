@@ -23,7 +23,7 @@ The body is YAML:
     digits: 4                # decimal places shown
     channels: water money person   # the names of the embeddings' columns, for who edits them
     controls: query step causal scaling hide edit     # which controls the reader gets
-    room: [45, 31]           # its height, in rem, on a phone and where a formula stands beside its table:
+    room: [28, 30]           # its height, in rem, on a phone and in a wider window:
                              # kept free until the script has come, so that nothing moves then
     votes: orilla banco      # draws the sentence instead of tables: each word with its weight for the
                              # query; the columns of the values vote for these words, a word is

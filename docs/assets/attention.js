@@ -279,7 +279,6 @@
       if (spec.votes.length) {
         this.replaceChildren(...this.sentence(), controls, this.status, this.tools());
         this.update();
-        this.reserve();
         return;
       }
       this.views = this.panels.map(() => this.view());
@@ -444,15 +443,6 @@
        longest of each step is tried. An edit may make one longer, and then the figure grows. */
     reserve() {
       const { spec, state } = this;
-      const line = this.words && this.querySelector(".sentence");
-      if (line) {
-        const heights = [...spec.panels, this.panels[0]].map(({ tokens }) => {
-          this.words.forEach((word, i) => (word.firstChild.data = tokens[i]));
-          line.style.minHeight = "";
-          return line.offsetHeight;
-        });
-        line.style.minHeight = `${Math.max(...heights)}px`;
-      }
       const scalings = spec.controls.includes("scaling") ? [false, true] : [state.scaling];
       this.views?.forEach(({ formula }, v) => {
         const longest = ["", "", "", "", ""];
