@@ -97,7 +97,10 @@ def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
     assert [word.get_text() for word in words] == [f"a{shares[0]}", f"b{shares[1]}"]
     assert [word["class"] for word in words] == [["word"], ["word", "on"]]
     up, down = (f"{vote:.2f}" for vote in steps["context"][1])
-    assert drawn(SENTENCE).select_one(".votes").get_text() == f"b → up the higher wins: up {up}, down {down}"
+    assert (
+        drawn(SENTENCE).select_one(".votes").get_text()
+        == f"b → up the higher wins: up {up}, down {down}"
+    )
     assert drawn(SENTENCE).table is None
 
 
