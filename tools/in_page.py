@@ -61,7 +61,9 @@ def found(page: Page, node: Node) -> tuple[dict[int, str], list[str]]:
     while True:
         kept = [at for at in range(len(steps)) if at not in unrun]
         results = node.run(page, [steps[at] for at in kept])
-        failed = {at: failure(page, steps[at], said) for at, said in zip(kept, results, strict=True)}
+        failed = {
+            at: failure(page, steps[at], said) for at, said in zip(kept, results, strict=True)
+        }
         lacks = {at: said["lacks"] for at, said in zip(kept, results, strict=True) if said["lacks"]}
         if not lacks:
             lacks = {at: NEEDS for at in _robbed(steps, unrun) if failed.get(at)}
