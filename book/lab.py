@@ -24,7 +24,6 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from book.figures.drawing import slim
 from book.figures.drawn import figure as output_figure
 from book.weight import joined
 from literate.fence import Misread, check_shown
@@ -110,13 +109,13 @@ def _lift(shown: list[str], tag: str) -> str:
 
 def _prose(text: str) -> str:
     """Return what a cell says; HTML is refused, since it could imitate what a cell has printed."""
-    said = CODE.sub("", text)
+    prose = CODE.sub("", text)
     try:
-        check_shown(said)
+        check_shown(prose)
     except Misread as error:
         raise LabError(f"holds {error}") from None
-    if found := HTML.search(said):
-        raise LabError(f"writes HTML, {found[0]!r}; a lab's text is Markdown alone")
+    if tag := HTML.search(prose):
+        raise LabError(f"writes HTML, {tag[0]!r}; a lab's text is Markdown alone")
     return text
 
 
@@ -189,7 +188,7 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
         table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
     for svg, number in zip(shown.select("svg"), drawings, strict=False):
         svg["role"] = str(svg.get("role", "img"))
-        slim(svg)
+        _size(svg)
         # Matplotlib repeats its ids from plot to plot.
         numbered = re.sub(r'( id="|href="#|url\(#)', rf"\1drawing-{number}-", str(svg))
         svg.replace_with(BeautifulSoup(numbered, "html.parser"))
@@ -199,6 +198,16 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
     return text if first in BLOCK_LEVEL_ELEMENTS else f"<div>{text}</div>"
 
 
+def _size(svg: Tag) -> None:
+    """Say a drawing's size in pixels, so that its room is there before any stylesheet is."""
+    style = dict(re.findall(r"([\w-]+):\s*([^;]+)", str(svg.get("style", ""))))
+    box = str(svg.get("viewbox") or svg.get("viewBox", "")).split()
+    if style.get("width") == "100%" and style.get("max-width", "").endswith("px") and len(box) == 4:
+        width = float(style["max-width"].removesuffix("px"))
+        svg["width"], svg["height"] = f"{width:g}", f"{width * float(box[3]) / float(box[2]):g}"
+        del svg["style"]
+
+
 def _passed_on(html: str) -> str:
     """Return `html` so that Markdown passes it on as it is."""
-    return LINES.sub(lambda found: f"&#{ord(found[0][0])};" + found[0][1:], html)
+    return LINES.sub(lambda match: f"&#{ord(match[0][0])};" + match[0][1:], html)

@@ -129,12 +129,12 @@ def known(prepared: Prepared, repository_name: str) -> dict[str, Any]:
     has neither.
     """
     meta: dict[str, Any] = {}
-    program, found = prepared.program, None
+    program, last_check = prepared.program, None
     if program and any(block.output for block in program.blocks):
-        found = record.of(program)
-        meta["check"] = {"record": asdict(found) if found else None}
+        last_check = record.of(program)
+        meta["check"] = {"record": asdict(last_check) if last_check else None}
     if meta or not program:
-        meta["report"] = repository.report(repository_name, prepared.source, found)
+        meta["report"] = repository.report(repository_name, prepared.source, last_check)
     return meta
 
 
@@ -172,9 +172,9 @@ def pack(site: Path) -> None:
     """
     weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
-    found = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
-    found = [path for path in found if path.parent != site / PYODIDE]
-    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
+    every = (path for path in site.rglob("*") if path.is_file() and path != target)
+    paths = sorted(path for path in every if path.parent != site / PYODIDE)
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in paths}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
             entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")
@@ -256,8 +256,8 @@ def _minutes(html: str, stops: int) -> int:
 def _first_sentence(html: str) -> str:
     """Return the first sentence of the first paragraph, which asks the chapter's question."""
     paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
-    said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
-    text = " ".join(symbols(said).split())
+    sentence = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
+    text = " ".join(symbols(sentence).split())
     return re.split(r"(?<=[.?])\s", text)[0]
 
 

@@ -568,8 +568,8 @@ function singular(a, m, n, u, s, v) {
         moved = true;
         const z = (yy - xx) / (2 * xy), t = Math.sign(z || 1) / (Math.abs(z) + Math.sqrt(1 + z * z));
         const c = 1 / Math.sqrt(1 + t * t), d = c * t;
-        for (const [f, g] of [[x, y], [turns[p], turns[q]]])
-          for (let i = 0; i < f.length; i++) [f[i], g[i]] = [c * f[i] - d * g[i], d * f[i] + c * g[i]];
+        turn(x, y, c, d);
+        turn(turns[p], turns[q], c, d);
       }
   }
   const sizes = columns.map((column) => Math.sqrt(column.reduce((sum, x) => sum + x * x, 0)));
@@ -579,4 +579,12 @@ function singular(a, m, n, u, s, v) {
     for (let i = 0; i < m; i++) u[i * n + place] = sizes[j] > 0 ? columns[j][i] / sizes[j] : 0;
     v.set(turns[j], place * n);
   });
+}
+
+function turn(f, g, c, d) {
+  for (let i = 0; i < f.length; i++) {
+    const x = f[i], y = g[i];
+    f[i] = c * x - d * y;
+    g[i] = d * x + c * y;
+  }
 }

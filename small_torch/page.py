@@ -20,12 +20,12 @@ import small_torch_files
 SEED = 0
 MOST_PRINTED = 100_000  # characters that a block may print
 LACKS = "is not in the small torch"
-# How an error ends a page's block for want of something: what the error is, and how its text begins.
+# How an error ends a page's block for want of something: what the error is, how its text begins, and what to say.
 MISSING = (
-    (ModuleNotFoundError, "No module named "),
-    (ImportError, "cannot import name "),
-    (RuntimeError, "can't start new thread"),
-    (OSError, "Function not implemented"),
+    (ModuleNotFoundError, "No module named ", ""),
+    (ImportError, "cannot import name ", ""),
+    (RuntimeError, "can't start new thread", "a page cannot start threads"),
+    (OSError, "Function not implemented", "a page cannot start processes"),
 )
 
 
@@ -132,7 +132,8 @@ def lacking(error):
         text = str(error)
         if LACKS in text:
             return text.partition(";")[0]
-        if any(isinstance(error, kind) and text.startswith(begins) for kind, begins in MISSING):
-            return text
+        for kind, begins, meaning in MISSING:
+            if isinstance(error, kind) and text.startswith(begins):
+                return meaning or text
         error = error.__cause__ or error.__context__
     return ""

@@ -53,16 +53,21 @@ class Node:
 
 
 def found(page: Page, node: Node) -> tuple[dict[int, str], list[str]]:
-    """Return which steps of a page do not run here, and why not; and what else differs from the page, as reports."""
-    steps = page.steps
-    results = node.run(page, steps)
-    lacking = {at: said["lacks"] for at, said in enumerate(results) if said["lacks"]}
-    unrun = _with_followers(steps, lacking)
-    kept = [at for at in range(len(steps)) if at not in unrun]
-    if unrun:
+    """Return which steps of a page do not run here, and why not; and what else differs from the page, as reports.
+
+    The page runs again without them, until all that is left runs: a reader's page leaves them out, too.
+    """
+    steps, unrun = page.steps, dict[int, str]()
+    while True:
+        kept = [at for at in range(len(steps)) if at not in unrun]
         results = node.run(page, [steps[at] for at in kept])
-    reports = (failure(page, steps[at], said) for at, said in zip(kept, results, strict=True))
-    return unrun, [report for report in reports if report]
+        failed = {at: failure(page, steps[at], said) for at, said in zip(kept, results, strict=True)}
+        lacks = {at: said["lacks"] for at, said in zip(kept, results, strict=True) if said["lacks"]}
+        if not lacks:
+            lacks = {at: NEEDS for at in _robbed(steps, unrun) if failed.get(at)}
+        if not lacks:
+            return dict(sorted(unrun.items())), [report for report in failed.values() if report]
+        unrun |= lacks
 
 
 def failure(page: Page, step: Block, said: dict[str, Any]) -> str:
@@ -77,21 +82,19 @@ def failure(page: Page, step: Block, said: dict[str, Any]) -> str:
     return ""
 
 
-def _with_followers(steps: list[Block], lacking: dict[int, str]) -> dict[int, str]:
-    """Add to what does not run the blocks that need a name which one of these makes."""
-    unrun, gone, there = {}, set[str](), set[str]()
+def _robbed(steps: list[Block], unrun: dict[int, str]) -> Iterator[int]:
+    """Return the steps that use a name which a step that does not run makes, by themselves or in what they call."""
+    gone, there = set[str](), set[str]()
     for at, step in enumerate(steps):
         makes, uses, imports = _names(step.code)
-        if at in lacking:
-            unrun[at] = lacking[at]
-        elif uses & gone:
-            unrun[at] = NEEDS
-        if at in unrun:
+        if at in unrun or uses & gone:
             gone |= makes - (imports & there)
         else:
             gone -= makes
+        if at not in unrun:
             there |= makes
-    return unrun
+            if uses & gone:
+                yield at
 
 
 def _names(code: str) -> tuple[set[str], set[str], set[str]]:

@@ -12,7 +12,8 @@ from literate.numerals import rounded
 
 def _config(spec: Explorable) -> str:
     """What the script needs to know, as JSON in an attribute."""
-    config = {key: value for key, value in vars(spec).items() if key not in ("panels", "caption")}
+    drawn = ("panels", "caption", "room")
+    config = {key: value for key, value in vars(spec).items() if key not in drawn}
     config["panels"] = [{"name": p.name, "tokens": p.tokens, **p.matrices} for p in spec.panels]
     return escape(
         json.dumps(config, ensure_ascii=False, separators=(",", ":")), quote=False
@@ -60,8 +61,9 @@ def figure(body: str) -> str:
     spec = read(body)
     draw = _sentence if spec.votes else _tables
     tables = "".join(draw(panel, spec) for panel in spec.panels)
+    style = ' style="--room:{:g}rem;--room-beside:{:g}rem"'.format(*spec.room) if spec.room else ""
     return (
-        f'<figure class="attention"><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
+        f'<figure class="attention"{style}><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
         f"<attention-explorable config='{_config(spec)}'>"
         f'<div class="heats">{tables}</div></attention-explorable></figure>'
     )

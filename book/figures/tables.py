@@ -95,8 +95,8 @@ def read_tensors(text: str) -> list[str | Tensor]:
         if opening["call"]:
             closing = CLOSING.match(text, end)
             end = closing.end() if closing else end
-        said, label = _label(text[done : opening.start()])
-        parts += [part for part in (said, Tensor(label, shape, cells)) if part]
+        words, label = _label(text[done : opening.start()])
+        parts += [part for part in (words, Tensor(label, shape, cells)) if part]
         done = end
     rest = text[done:].strip("\n")
     return [*parts, rest] if rest.strip() else parts
@@ -144,8 +144,8 @@ def _label(text: str) -> tuple[str, str]:
         lines.pop()
     if not label.strip() and lines and lines[-1].rstrip().endswith(":"):
         label = lines.pop()
-    said = "\n".join(lines).strip("\n")
-    return (said if said.strip() else ""), label.strip().rstrip(":=").rstrip()
+    words = "\n".join(lines).strip("\n")
+    return (words if words.strip() else ""), label.strip().rstrip(":=").rstrip()
 
 
 def heatmaps(text: str, rows: str = "", cols: str = "", name: str = "", plain: bool = False) -> str:
@@ -337,8 +337,8 @@ def read_table(text: str) -> Table:
 def _row(line: int, cells: list[str], count: int) -> list[float]:
     """Read one line of a table; the first number is where it stands in the chart."""
     if len(cells) != count:
-        found = f"{len(cells)} numbers in {' '.join(cells)!r}"
-        raise DrawingError(f"line {line} of the fence: chart has {count} names, but {found}")
+        given = f"{len(cells)} numbers in {' '.join(cells)!r}"
+        raise DrawingError(f"line {line} of the fence: chart has {count} names, but {given}")
     for cell in cells:
         if not NUMBER.fullmatch(cell) or (cell is cells[0] and cell[-1] in "fn"):
             raise DrawingError(f"line {line} of the fence: chart is made of numbers, got {cell!r}")
@@ -485,9 +485,9 @@ def _slim(svg: str, words: str) -> str:
             kind, given = "path", {"d": marks[given[LINK]], "transform": place} | given
         if kind in ("text", "path") and "id" not in given:
             values = {name: _on_page(given[name]) for name in DRAWS if name in given}
-            said = "".join(f' {name}="{value}"' for name, value in values.items() if value)
+            attributes = "".join(f' {name}="{value}"' for name, value in values.items() if value)
             inner = escape(element.text or "", quote=False)
-            drawn += f"<{kind}{said}>{inner}</{kind}>" if inner else f"<{kind}{said}/>"
+            drawn += f"<{kind}{attributes}>{inner}</{kind}>" if inner else f"<{kind}{attributes}/>"
     box = f'viewBox="{root.get("viewBox")}"'
     return f'<svg role="img" aria-label="{escape(words)}" {box}>{drawn}</svg>'
 

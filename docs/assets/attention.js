@@ -517,9 +517,5 @@
     }
   }
 
-  /* A figure has another height once it lives: who came to a place below it stays there. */
-  const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const there = place && Math.abs(place.getBoundingClientRect().top) < 200;
   customElements.define("attention-explorable", AttentionExplorable);
-  if (there) place.scrollIntoView();
 })();

@@ -25,15 +25,14 @@
 
   /* ── Copy ──────────────────────────────────────────────────────────────────────────────── */
 
-  /* The program that ends with each block: all blocks before it, and the block. Of a block that ends
+  /* The program that ends with a block: all blocks before it, and the block. Of a block that ends
      in an error the page brings along the form in which the error is caught. A lab has no programs. */
-  function programs() {
-    const template = document.getElementById("guarded");
-    if (!template) return [];
+  function program(code) {
     const blocks = [...document.querySelectorAll(".md-content .highlight[class*=language-py] pre > code")];
-    const pieces = blocks.map((code) => code.textContent);
-    for (const guarded of template.content.children) pieces[guarded.dataset.block] = guarded.textContent;
-    return blocks.map((code, i) => [...pieces.slice(0, i), code.textContent].join("\n"));
+    const pieces = blocks.map((block) => block.textContent);
+    const { children } = document.getElementById("guarded").content;
+    for (const guarded of children) pieces[guarded.dataset.block] = guarded.textContent;
+    return [...pieces.slice(0, blocks.indexOf(code)), code.textContent].join("\n");
   }
 
   async function toClipboard(text) {
@@ -83,8 +82,8 @@
   }
 
   function addButtons() {
-    const isProgram = programs().length;
-    const run = document.getElementById("guarded")?.dataset ?? {};
+    const isProgram = document.getElementById("guarded");
+    const run = isProgram?.dataset ?? {};
     const unrun = JSON.parse(run.unrun ?? "{}");
     let runnable = 0;
     for (const block of document.querySelectorAll(".md-content .highlight")) {
@@ -97,7 +96,7 @@
       bar.append(copyButton("copy", "Copy this block", () => code.textContent));
       if (/\blanguage-py/.test(block.className) && isProgram) {
         const at = runnable++;
-        bar.append(copyButton("above", "Copy with everything above", () => programs()[at]));
+        bar.append(copyButton("above", "Copy with everything above", () => program(code)));
         if (unrun[at]) block.after(note(`Does not run in the page: ${unrun[at]}.`));
         else if (run.run) bar.prepend(runButton("run", "Run this block", at), runButton("edit", "Edit this block", at));
       }
@@ -418,7 +417,31 @@
   if (!stylesFollow)
     document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 
+  /* ── A link within the page that was opened ────────────────────────────────────────────── */
+
+  /* The theme fetches a page for the first address that it is told, and so the opened page itself, with
+     all that the reader has done on it lost, for a link to its own section. Until another page has come
+     such links and the way back are left to the browser; main.html asks before the theme is told. */
+  const opened = location.pathname;
+  let came = 0;
+  window.bookStays = ({ pathname }) => came < 2 && pathname === opened;
+  addEventListener("click", ({ target }) => {
+    const link = target.closest?.("a[href*='#']");
+    if (link && bookStays(link)) link.target = "_self"; // the theme leaves what names a target alone
+  }, true);
+
+  /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
+
+  let parts = [];
+  function takeApart() {
+    for (const part of parts.filter(({ isConnected }) => !isConnected))
+      for (const element of [part, ...part.querySelectorAll("*")]) element.replaceChildren();
+    parts = [...document.querySelectorAll("[data-md-component]")];
+  }
+
   function start() {
+    came++;
+    takeApart();
     addButtons();
     addUnveilButtons();
     nameScrollers();

@@ -43,10 +43,10 @@
   }
 
   /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one, and
-     at once where the address names a place, which moves when a figure above it comes to life. */
+     at once where the address names a state. */
   const folder = document.currentScript.src;
   const near = new IntersectionObserver((entries) => {
-    if (!location.hash && !entries.some((entry) => entry.isIntersecting)) return;
+    if (!location.hash.includes("?") && !entries.some((entry) => entry.isIntersecting)) return;
     near.disconnect();
     const script = document.createElement("script");
     script.src = new URL("attention.js", folder);

@@ -14,7 +14,8 @@ from torch._autograd import (
     set_grad_enabled,
 )
 from torch._dtypes import dtype, finfo, iinfo, promote_types
-from torch._tensor import CPU, Defaults, Size, Tensor, device, layout
+from torch._kernels import Meta
+from torch._tensor import CPU, META, Defaults, Size, Tensor, device, layout
 
 for _name in (
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "complex64", "complex128",
@@ -69,7 +70,7 @@ def set_default_dtype(d):
 
 
 def get_default_device():
-    return CPU
+    return META if Meta.on else CPU
 
 
 def set_default_device(device):
@@ -132,7 +133,10 @@ def numel(input):
 from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
 from torch._load import load  # noqa: E402
 
+import small_torch_files  # noqa: E402 - made by who starts Python, and known to it under this name
+
 _load.rebuild = _tensor.rebuilt
+_load.fetch = lambda name: small_torch_files.fetch(name).to_bytes()
 
 
 def __getattr__(name):

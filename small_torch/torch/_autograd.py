@@ -164,7 +164,7 @@ def record_in_place(tensor, name, others, back, *saved):
     shape, stride, offset = tensor._shape, tensor._stride, tensor._offset - base._offset
 
     def slices(gradient, *kept):
-        whole = gradient.clone(memory_format="contiguous")
+        whole = _lying_as(base, gradient)
         part = whole.as_strided(shape, stride, offset)
         above = part.clone()
         if type(back) is tuple:
@@ -179,14 +179,21 @@ def record_in_place(tensor, name, others, back, *saved):
     return tensor
 
 
+def _lying_as(base, gradient):
+    """Return a copy of `gradient` whose numbers lie in memory as those of `base` do."""
+    if base.is_contiguous():
+        return gradient.clone(memory_format="contiguous")
+    reach = 1 + sum((size - 1) * step for size, step in zip(base._shape, base._stride))
+    return gradient.new_zeros(reach).as_strided(base._shape, base._stride).copy_(gradient)
+
+
 def _as_view(tensor, base):
     if base._node is None and not base._requires_grad:
         return None
     shape, stride, offset = tensor._shape, tensor._stride, tensor._offset - base._offset
-    whole = base._shape
 
     def back(gradient):
-        found = gradient.new_zeros(whole)
+        found = _lying_as(base, gradient.new_zeros(base._shape))
         found.as_strided(shape, stride, offset).copy_(gradient)
         return found
 

@@ -89,7 +89,7 @@ def _basic(x, parts):
                 dim += 1
         else:
             kind = type(part).__name__
-            raise TypeError(
+            raise IndexError(
                 f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {kind})"
             )
     return view, left

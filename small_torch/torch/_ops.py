@@ -164,7 +164,9 @@ def recorded_pair(name, out, a, b):
         return out
     first, second = backs
     saves = SAVES.get(name, "abo")
-    kept = [a if "a" in saves else None, b if "b" in saves else None]
+    for_a, for_b = ([isinstance(x, Tensor) and wanted(x) for x in (a, b)]) if saves in ("ab",) else (True, True)
+    # A factor is kept for the gradient of the other; a divisor for both.
+    kept = [a if "a" in saves and for_b else None, b if "b" in saves and (for_a or name == "div") else None]
     result = _output_of(out) if "o" in saves else None
 
     def back_a(g, a_, b_, o):
@@ -212,7 +214,7 @@ def _sensible(other):
 
 @function("add")
 def add(input, other, *, alpha=1):
-    return pair("add", input, other if alpha == 1 else other * alpha)
+    return pair("add", input, other) if alpha == 1 else pair("add", input, other * alpha, result_type(input, other))
 
 
 @function("sub", "subtract")
@@ -221,7 +223,12 @@ def sub(input, other, *, alpha=1):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
         )
-    return pair("sub", input, other if alpha == 1 else other * alpha)
+    if getattr(input, "dtype", None) is bool_ or getattr(other, "dtype", None) is bool_:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+    return pair("sub", input, other) if alpha == 1 else pair("sub", input, other * alpha, result_type(input, other))
 
 
 @function("mul", "multiply")
@@ -251,7 +258,8 @@ def floor_divide(input, other):
 @function("remainder")
 def remainder(input, other):
     kind = result_type(input, other)
-    if kind.kind < 2 and not isinstance(other, Tensor) and other == 0:
+    zero = other == 0 if not isinstance(other, Tensor) else kind.kind < 2 and bool((other == 0).any())
+    if kind.kind < 2 and zero:
         raise RuntimeError("ZeroDivisionError")
     return pair("remainder", input, other)
 
@@ -318,7 +326,7 @@ def _bitwise(name):
     def apply(input, other):
         kind = result_type(input, other)
         if kind.kind > 1:
-            raise RuntimeError(f'"{name}_cpu" not implemented for \'{input._kind_name()[:-6]}\'')
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{input._kind_name()[:-6]}\'')
         return pair(logic if kind is bool_ else name, input, other, kind) if sign else pair(name, input, other, kind)
 
     return apply
@@ -331,7 +339,7 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", 
 @function("bitwise_not")
 def bitwise_not(input):
     if input.dtype.kind > 1:
-        raise RuntimeError(f"\"bitwise_not_cpu\" not implemented for '{input._kind_name()[:-6]}'")
+        raise NotImplementedError(f"\"bitwise_not_cpu\" not implemented for '{input._kind_name()[:-6]}'")
     return run("logical_not" if input.dtype is bool_ else "bitwise_not", empty_of(input._shape, input.dtype), input)
 
 
@@ -373,6 +381,7 @@ SINGLE_SAME = {
     "gelu": lambda g, x, o: _fused("gelu_back", g, x, lambda: _gelu_slope(g, x)),
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
 }
+NOTHING_KEPT = {"neg", "floor", "ceil", "trunc", "sign", "round"}
 OUTPUT_ALONE = {"exp", "exp2", "sqrt", "rsqrt", "reciprocal", "tan", "tanh", "sigmoid", "relu", "expm1"}
 
 
@@ -403,11 +412,27 @@ def single(name, x, kind, back):
     out._stride = like_rows(x)
     run(name, out, x)
     if back and wanted(x):
-        result = _output_of(out)
         title = {"abs": "AbsBackward0", "square": "PowBackward0"}.get(name, f"{name.title().replace('_', '')}Backward0")
-        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), None if name in OUTPUT_ALONE else x, result)
+        result = _output_of(out) if name in OUTPUT_ALONE else None
+        kept = x if result is None and name not in NOTHING_KEPT else None
+        record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), kept, result)
         _tie(out, result)
     return out
+
+
+def _same_kind(name, x, back):
+    if x.dtype is bool_:
+        if name == "neg":
+            raise RuntimeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, "
+                "use the `~` or `logical_not()` operator instead."
+            )
+        if name != "sign" and name != "square":
+            if name == "relu":
+                raise RuntimeError("Boolean inputs not supported for relu")
+            raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'Bool'")
+        return x.clone() if name == "sign" else x.long()
+    return single(name, x, x.dtype, back)
 
 
 def _singles():
@@ -418,7 +443,7 @@ def _singles():
             )
         )
     for name, back in SINGLE_SAME.items():
-        function(name)(lambda input, _name=name, _back=back: single(_name, input, input.dtype, _back))
+        function(name)(lambda input, _name=name, _back=back: _same_kind(_name, input, _back))
     for name in ("isnan", "isinf", "isposinf", "isneginf", "isfinite"):
         function(name)(lambda input, _name=name: run(_name, empty_of(input._shape, bool_), input))
     for name, same in {"negative": "neg", "absolute": "abs", "arctan": "atan", "fix": "trunc", "sgn": "sign"}.items():
@@ -433,7 +458,7 @@ for _name in ("gelu", "silu", "softplus", "gelu_tanh"):
 @function("round")
 def round(input, *, decimals=0):
     if not decimals:
-        return single("round", input, input.dtype, lambda g, x, o: g * 0)
+        return _same_kind("round", input, lambda g, x, o: g * 0)
     return single("round", input * 10**decimals, input.dtype, None) / 10**decimals
 
 
@@ -505,6 +530,8 @@ def clamp_max(input, max):
 
 @function("lerp")
 def lerp(input, end, weight):
+    if end.dtype is not input.dtype:
+        raise RuntimeError(f"expected dtype {_c_name(input.dtype)} for `end` but got dtype {_c_name(end.dtype)}")
     return input + weight * (end - input)
 
 
@@ -521,6 +548,8 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 @function("nan_to_num")
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     kind = input.dtype
+    if kind.kind < 2:
+        return input.clone()
     found = where(input.isnan(), float(nan), input)
     found = where(input.isposinf(), float(kind.most if posinf is None else posinf), found)
     return where(input.isneginf(), float(-kind.most if neginf is None else neginf), found)
@@ -716,7 +745,15 @@ _operator("rshift", FUNCTIONS["bitwise_right_shift"])
 Tensor.__neg__ = lambda self: FUNCTIONS["neg"](self)
 Tensor.__pos__ = lambda self: self
 Tensor.__abs__ = lambda self: FUNCTIONS["abs"](self)
-Tensor.__invert__ = lambda self: bitwise_not(self)
+
+
+@method
+def __invert__(self):
+    if self.dtype.kind > 1:
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return bitwise_not(self)
+
+
 for _name, _place in {"add": "add_", "sub": "sub_", "mul": "mul_", "truediv": "div_", "pow": "pow_", "and": "bitwise_and_",
                       "or": "bitwise_or_", "mod": "remainder_", "floordiv": "floor_divide_"}.items():  # fmt: skip
     setattr(Tensor, f"__i{_name}__", lambda self, other, _place=_place: getattr(self, _place)(other))
@@ -848,7 +885,19 @@ def _place(name):
     return apply
 
 
-argmax, argmin = function("argmax")(_place("argmax")), function("argmin")(_place("argmin"))
+_where_most = {"max": _place("argmax"), "min": _place("argmin")}
+
+
+def _public_place(name):
+    def apply(input, dim=None, keepdim=False):
+        if input.dtype is bool_:
+            raise RuntimeError(f"{name}(): does not support bool input")
+        return _where_most[name[3:]](input, dim, keepdim)
+
+    return apply
+
+
+argmax, argmin = function("argmax")(_public_place("argmax")), function("argmin")(_public_place("argmin"))
 
 
 class Found(NamedTuple):
@@ -867,8 +916,8 @@ def _named(name):
     return Pair
 
 
-def _most(name, place, other):
-    kind = _named(name)
+def _most(name, other):
+    place, kind = _where_most[name], _named(name)
     extreme = amax if name == "max" else amin
 
     def apply(input, dim=None, keepdim=False):
@@ -889,8 +938,8 @@ def _most(name, place, other):
     return apply
 
 
-max = function("max")(_most("max", argmax, "maximum"))
-min = function("min")(_most("min", argmin, "minimum"))
+max = function("max")(_most("max", "maximum"))
+min = function("min")(_most("min", "minimum"))
 
 
 @function("aminmax")
@@ -1101,7 +1150,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     found = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         size = found._shape[dim]
-        found = found.narrow(dim, 1, size - 1) - found.narrow(dim, 0, size - 1)
+        after, before = found.narrow(dim, 1, size - 1), found.narrow(dim, 0, size - 1)
+        found = after ^ before if found.dtype is bool_ else after - before
     return found
 
 
@@ -1130,11 +1180,12 @@ def _product(a, b, name):
     shape = (*broadcast(a._shape[:-2], b._shape[:-2]), m, n)
     out = matmul_kernel(a, b, shape, a.dtype)
     if wanted(a, b):
+        left, right = a._shape, b._shape
         backs = (
-            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), a_._shape),
-            lambda g, a_, b_: _right(a_, g, b_._shape, name),
+            lambda g, a_, b_: sum_to(_product(g, b_.mT, name), left),
+            lambda g, a_, b_: _right(a_, g, right, name),
         )
-        record(out, name, (a, b), backs, a, b)
+        record(out, name, (a, b), backs, a if wanted(b) else None, b if wanted(a) else None)
     return out
 
 
@@ -1279,7 +1330,7 @@ def _softmax_function(name, logs):
     def apply(input, dim=None, dtype=None, _stacklevel=3):
         x = input if dtype is None else input.to(dtype)
         if x.dtype.kind < 2:
-            raise RuntimeError(f"\"{'log_' if logs else ''}softmax_lastdim_kernel_impl\" not implemented for '{x._kind_name()[:-6]}'")
+            raise NotImplementedError(f"\"{'log_' if logs else ''}softmax_lastdim_kernel_impl\" not implemented for '{x._kind_name()[:-6]}'")
         if dim is None:
             dim = 0 if x.dim() in (0, 1, 3) else 1
         at = place_of(dim, len(x._shape))

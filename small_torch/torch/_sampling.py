@@ -3,7 +3,7 @@
 import small_torch_random  # made by random.js, and known to Python under this name
 
 from torch import _random
-from torch._dtypes import float64, int64
+from torch._dtypes import float32, float64, int64
 from torch._random import Generator
 from torch._tensor import (
     FUNCTIONS,
@@ -12,7 +12,9 @@ from torch._tensor import (
     check_in_place,
     empty_of,
     function,
+    like_rows,
     method,
+    placed,
     run,
     shape_of,
 )
@@ -28,7 +30,7 @@ def manual_seed(seed):
 def _drawn(made, what, generator, *arguments):
     """Fill a tensor whose numbers lie row by row."""
     count = made.numel()
-    if count:
+    if count and not made._storage.meta:
         (generator or default_generator).draw(what, made.dtype.code, made._storage.base + made._offset, count, *arguments)
         if made.dtype.name in ("bfloat16", "float16"):
             run("copy", made, made)
@@ -83,7 +85,11 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, **_):
 
 def _filled(what, tensor, generator, *arguments):
     check_in_place(tensor)
-    if tensor.is_contiguous():
+    if what in ("uniform", "normal", "exponential") and not tensor.is_floating_point():
+        kind = tensor._kind_name().removesuffix("Tensor")
+        raise NotImplementedError(f"\"{what}_kernel_cpu\" not implemented for '{kind}'")
+    in_order = tensor.is_contiguous() or what == "bernoulli" and tensor._stride == like_rows(tensor)
+    if in_order:  # of a tensor in columns, the mask of a dropout too is drawn as it lies in memory
         _drawn(tensor, what, generator, *arguments)
     else:
         run("copy", tensor, _drawn(empty_of(tensor._shape, tensor.dtype), what, generator, *arguments))
@@ -123,7 +129,7 @@ def random_(self, from_=0, to=None, *, generator=None):
 def bernoulli(input, p=None, *, generator=None):
     if p is not None:
         return _drawn(empty_of(input._shape, input.dtype), "bernoulli", generator, float(p))
-    draws = _drawn(empty_of(input._shape, float64), "uniform", generator, 0.0, 1.0)
+    draws = _drawn(empty_of(input._shape, float64 if input.dtype is float64 else float32), "uniform", generator, 0.0, 1.0)
     return (draws < input.detach()).to(input.dtype)
 
 
@@ -164,4 +170,4 @@ def seed():
 
 for _maker in (rand, randn, rand_like, randn_like, randint, randint_like, randperm, normal, manual_seed, initial_seed, seed,
                get_rng_state, set_rng_state):  # fmt: skip
-    FUNCTIONS[_maker.__name__] = _maker
+    FUNCTIONS[_maker.__name__] = placed(_maker)

@@ -2,12 +2,12 @@
 
 import math
 from array import array
-from functools import cache
+from functools import cache, wraps
 
 from torch import _autograd, _kernels
 from torch._autograd import Mode, node_of, record, wanted
 from torch._dtypes import bool_, complex64, complex128, float32, float64, int64, promote_types
-from torch._kernels import DOUBLE, DOUBLES, ELEMENTWISE, SINGLE, SINGLES, Storage, call, js, storage
+from torch._kernels import Meta, DOUBLE, DOUBLES, ELEMENTWISE, SINGLE, SINGLES, Storage, call, js, storage
 
 FUNCTIONS = {}  # what torch has under these names
 _elementwise = js.elementwise
@@ -74,6 +74,14 @@ class device:  # noqa: N801 - PyTorch's name
                 raise AssertionError(f"the small torch of this page has no {self.type}; open the page in Colab")
             raise RuntimeError(f"Expected one of cpu, cuda, … device type at start of device string: {text}")
 
+    def __enter__(self):
+        self._before = [*getattr(self, "_before", ()), Meta.on]
+        Meta.on = self.type == "meta"
+        return self
+
+    def __exit__(self, *_):
+        Meta.on = self._before.pop()
+
     def __eq__(self, other):
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
 
@@ -88,7 +96,21 @@ class device:  # noqa: N801 - PyTorch's name
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
-CPU = device("cpu")
+CPU, META = device("cpu"), device("meta")
+
+
+def placed(maker):
+    """Let a function that makes tensors take a device."""
+
+    @wraps(maker)
+    def make_there(*args, **kwargs):
+        where = kwargs.pop("device", None)
+        if where is None:
+            return maker(*args, **kwargs)
+        with where if isinstance(where, device) else device(where):
+            return maker(*args, **kwargs)
+
+    return make_there
 
 
 class Defaults:
@@ -183,7 +205,7 @@ def broadcast(a, b):
 def run(name, out, *operands):
     """Compute `out` element by element, of tensors and numbers that broadcast to its shape; returns `out`."""
     shape = out._shape
-    if 0 in shape:
+    if 0 in shape or out._storage.meta:
         return out
     pairs = [out._storage.base + out._offset, out.dtype.code]
     strides = [*out._stride]
@@ -236,10 +258,8 @@ class Tensor:
     _requires_grad = False
     _output = 0
     _is_inference = False
-    device = CPU
     layout = "torch.strided"
-    is_cuda = is_sparse = is_quantized = is_mps = is_nested = is_meta = False
-    is_cpu = True
+    is_cuda = is_sparse = is_quantized = is_mps = is_nested = False
     names = ()
     __array_priority__ = 1000
 
@@ -274,6 +294,18 @@ class Tensor:
         return made
 
     # What it is.
+    @property
+    def is_meta(self):
+        return self._storage.meta
+
+    @property
+    def is_cpu(self):
+        return not self._storage.meta
+
+    @property
+    def device(self):
+        return META if self._storage.meta else CPU
+
     @property
     def shape(self):
         return Size(self._shape)
@@ -371,6 +403,8 @@ class Tensor:
     def item(self):
         if math.prod(self._shape) != 1:
             raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+        if self._storage.meta:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
         kind = self.dtype.kind
         if kind == 3:
             return self._flat()[0]
@@ -429,14 +463,11 @@ class Tensor:
             made.grad = self.grad.__deepcopy__(memo)
         return made
 
-    def numpy(self, **_):
-        raise NotImplementedError("Tensor.numpy is not in the small torch of this page; open the page in Colab")
-
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         if name in KNOWN:
-            raise NotImplementedError(f"Tensor.{name} is not in the small torch of this page; open the page in Colab")
+            raise AttributeError(f"Tensor.{name} is not in the small torch of this page; open the page in Colab")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # Gradients.
@@ -839,24 +870,32 @@ class Tensor:
         return self.clone(memory_format="contiguous")
 
     def to(self, *args, **kwargs):
-        dtype, copy = kwargs.get("dtype"), kwargs.get("copy", False)
-        if kwargs.get("device") is not None:
-            device(kwargs["device"])
+        dtype, copy, where = kwargs.get("dtype"), kwargs.get("copy", False), kwargs.get("device")
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype = arg.dtype
             elif type(arg) is type(float32):
                 dtype = arg
-            elif isinstance(arg, str):
-                device(arg)
+            elif isinstance(arg, str | device):
+                where = arg
+        if where is not None and device(where).type != self.device.type:
+            return self._moved(dtype or self.dtype)
         if dtype is None or dtype is self.dtype:
             return self.clone() if copy else self
         made = empty_of(self._shape, dtype)
         made._stride = like_rows(self)
         _copy(made, self)
         if dtype.kind >= 2 and wanted(self):
-            record(made, "ToCopyBackward0", (self,), lambda g: g)
+            before = self.dtype
+            record(made, "ToCopyBackward0", (self,), lambda g: g.to(before))
         return made
+
+    def _moved(self, dtype):
+        """Leave the numbers behind; those of a tensor without any cannot be had."""
+        if self.is_meta:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        with META:
+            return empty_of(self._shape, dtype)
 
     def type(self, dtype=None):
         return f"torch.{self._kind_name()}" if dtype is None else self.to(dtype)
@@ -899,7 +938,7 @@ class Tensor:
         return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
     def new_zeros(self, *size, dtype=None, requires_grad=False, **_):
-        made = empty_of(shape_of(size), dtype or self.dtype)
+        made = beside(self, shape_of(size), dtype or self.dtype)
         made._requires_grad = requires_grad
         return made
 
@@ -935,9 +974,26 @@ for _name, _kind in {
     setattr(Tensor, _name, lambda self, _to=_dtype, **_: self.to(_to))
 
 # Names that PyTorch's tensors have, and whose absence is told as such.
-KNOWN = {*"""addbmm addmm_ addmv addr bernoulli bernoulli_ cauchy_ cdist cholesky cov dist digamma fft geometric_ histc i0 igamma
-inverse kthvalue lgamma logdet lu mode mvlgamma nanquantile ormqr polygamma pinverse put_ qr renorm slogdet stft svd
-swapaxes_ symeig to_sparse trapz triangular_solve unique_consecutive vdot xlogy numpy cuda register_fake""".split()}  # fmt: skip
+KNOWN = {*"""
+absolute_ acos_ acosh acosh_ addbmm addbmm_ addmm_ addmv addmv_ addr addr_ adjoint apply_ arccos arccos_ arccosh
+arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan2 arctan2_ arctan_ arctanh arctanh_ as_strided_ as_strided_scatter
+asin_ asinh asinh_ atan2_ atan_ atanh atanh_ baddbmm_ bitwise_left_shift_ bitwise_right_shift_ bitwise_xor_ cauchy_
+ccol_indices cdouble cfloat chalf cholesky cholesky_inverse cholesky_solve coalesce col_indices conj_physical
+conj_physical_ const_data_ptr copysign copysign_ cosh_ crow_indices cuda cumprod_ cumsum_ deg2rad deg2rad_ dense_dim
+dequantize det diagflat diagonal_scatter digamma digamma_ dim_order divide_ dsplit eig erfc erfc_ erfinv erfinv_ exp2_
+expm1_ fix_ float_power float_power_ fmax fmin fmod_ frac frac_ frexp gcd gcd_ geometric_ geqrf grad_dtype greater_
+greater_equal_ hardshrink hash_tensor heaviside heaviside_ histogram hsplit hypot hypot_ i0 i0_ igamma igamma_ igammac
+igammac_ index_reduce index_reduce_ int_repr inverse ipu isreal istft lcm lcm_ ldexp ldexp_ less_ less_equal_ lgamma
+lgamma_ log10_ log1p_ log2_ log_normal_ logaddexp2 logdet logical_xor_ logit logit_ lstsq lu lu_solve mH map2_ map_
+masked_scatter matrix_exp matrix_power module_load mtia multiply_ mvlgamma mvlgamma_ nanmean nanmedian nanquantile
+nansum narrow_copy negative_ new_empty_strided nextafter nextafter_ nonzero_static not_equal_ orgqr ormqr output_nr
+pinverse polygamma polygamma_ positive prelu put put_ qr qscheme rad2deg rad2deg_ record_stream reinforce renorm
+renorm_ resize resize_ resize_as resize_as_ resize_as_sparse_ resolve_conj resolve_neg retains_grad rot90 row_indices
+scatter_reduce scatter_reduce_ select_scatter set_ sgn_ signbit sinc sinc_ sinh_ slice_inverse slice_scatter slogdet
+smm solve split_with_sizes squeeze_ sspaddmm stft storage storage_type subtract_ svd swapaxes_ swapdims_ symeig t_
+tan_ to_dense to_mkldnn to_padded_tensor transpose_ triangular_solve true_divide_ unique_consecutive unsafe_chunk
+unsafe_split unsafe_split_with_sizes unsqueeze_ vdot vsplit xlogy xlogy_ xpu numpy
+""".split()}
 
 
 class Handle:
@@ -1064,9 +1120,8 @@ def _flattened(data, shape, depth, found):
             _flattened(part, shape, depth + 1, found)
 
 
-def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def tensor(data, *, dtype=None, requires_grad=False, pin_memory=False):
     """Return a new tensor of these numbers."""
-    _at(device)
     if isinstance(data, Tensor):
         made = data.detach().clone().to(dtype or data.dtype)
     else:
@@ -1131,19 +1186,25 @@ def of_numbers(numbers, shape, dtype=None):
     return made
 
 
-def _at(where):
-    if where is not None and not isinstance(where, device):
-        device(where)
-
-
-def as_tensor(data, dtype=None, device=None):
+def as_tensor(data, dtype=None):
     if isinstance(data, Tensor):
         return data.to(dtype or data.dtype)
-    return tensor(data, dtype=dtype, device=device)
+    return tensor(data, dtype=dtype)
 
 
-def _made(shape, dtype, requires_grad, value=0):
-    made = empty_of(shape, dtype or Defaults.dtype)
+def beside(tensor, shape, dtype):
+    """Return a new tensor of zeros on the device of `tensor`."""
+    if tensor._storage.meta:
+        with META:
+            return empty_of(shape, dtype)
+    return empty_of(shape, dtype)
+
+
+def _made(shape, dtype, requires_grad, value=0, like=None):
+    dtype = dtype or Defaults.dtype
+    made = empty_of(shape, dtype) if like is None or Meta.on else beside(like, shape, dtype)
+    if like is not None:
+        made._stride = like_rows(like)
     if value:
         run("copy", made, value)
     if requires_grad:
@@ -1158,23 +1219,19 @@ def _checked(shape, name=None):
     return shape
 
 
-def zeros(*size, dtype=None, requires_grad=False, device=None, out=None, **_):
-    _at(device)
+def zeros(*size, dtype=None, requires_grad=False, out=None, **_):
     return _made(_checked(shape_of(size), "zeros"), dtype, requires_grad)
 
 
-def empty(*size, dtype=None, requires_grad=False, device=None, **_):
-    _at(device)
+def empty(*size, dtype=None, requires_grad=False, **_):
     return _made(_checked(shape_of(size)), dtype, requires_grad)
 
 
-def ones(*size, dtype=None, requires_grad=False, device=None, **_):
-    _at(device)
+def ones(*size, dtype=None, requires_grad=False, **_):
     return _made(_checked(shape_of(size)), dtype, requires_grad, 1)
 
 
-def full(size, fill_value, *, dtype=None, requires_grad=False, device=None, **_):
-    _at(device)
+def full(size, fill_value, *, dtype=None, requires_grad=False, **_):
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
@@ -1183,23 +1240,22 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, device=None, **_)
 
 
 def zeros_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad)
+    return _made(input._shape, dtype or input.dtype, requires_grad, like=input)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, 1)
+    return _made(input._shape, dtype or input.dtype, requires_grad, 1, input)
 
 
 def empty_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad)
+    return _made(input._shape, dtype or input.dtype, requires_grad, like=input)
 
 
 def full_like(input, fill_value, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, fill_value)
+    return _made(input._shape, dtype or input.dtype, requires_grad, fill_value, input)
 
 
-def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, device=None, **_):
-    _at(device)
+def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, **_):
     start, end = (0, start) if end is None else (start, end)
     start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
     whole = all(isinstance(x, int) for x in (start, end, step))
@@ -1217,7 +1273,7 @@ def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, device=N
     return made
 
 
-def linspace(start, end, steps, *, dtype=None, requires_grad=False, device=None, **_):
+def linspace(start, end, steps, *, dtype=None, requires_grad=False, **_):
     start, end = float(start), float(end)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     numbers = [start + k * step if k < steps / 2 else end - (steps - 1 - k) * step for k in range(steps)]
@@ -1242,8 +1298,8 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **_):
 for _maker in (
     tensor, as_tensor, zeros, empty, ones, full, zeros_like, ones_like, empty_like, full_like, arange, linspace, logspace, eye,
 ):  # fmt: skip
-    FUNCTIONS[_maker.__name__] = _maker
-FUNCTIONS["asarray"] = as_tensor
+    FUNCTIONS[_maker.__name__] = placed(_maker)
+FUNCTIONS["asarray"] = FUNCTIONS["as_tensor"]
 
 
 def rebuilt(held, offset, shape, strides, requires_grad):
@@ -1265,6 +1321,8 @@ def shown(tensor):
     from torch import _printing
 
     node = node_of(tensor)
+    if tensor.is_meta:
+        return f"tensor(..., device='meta', size={tuple(tensor._shape)})"
     return _printing.text(
         tensor._shape,
         tensor.dtype.name,

@@ -33,6 +33,10 @@ def _svd(x, full_matrices):
     if m < n:
         u, s, vh = _svd(x.mT, full_matrices)
         return vh.mT, s, u.mT
+    if m > 2 * n and not full_matrices:  # turning the columns of a smaller matrix is enough
+        q, r = _qr(x, "reduced")
+        u, s, vh = _svd(r, False)
+        return q @ u, s, vh
     a = x.detach().double().contiguous()
     u, s, vh = empty_of((m, n), float64), empty_of((n,), float64), empty_of((n, n), float64)
     call(js.svd, u._storage.base, s._storage.base, vh._storage.base, a._storage.base + a._offset, m, n)

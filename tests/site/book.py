@@ -70,7 +70,9 @@ CLICK = """async (address) => {
   }
   removeEventListener("click", watch);
   // It tells a new listener of the page that is there, which may be the one that is left.
-  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
+  let told;
+  await new Promise((filled) => { told = document$.subscribe(() => container() !== left && filled()) });
+  told.unsubscribe(); // or it keeps the page that was left
   // The theme shuts the search 125 ms after it left a page, by a timer that was set before this one.
   await new Promise((passed) => setTimeout(passed, 125));
 }"""
@@ -120,7 +122,9 @@ UNVEIL = """() => document.querySelectorAll('.md-content .veiled').forEach((figu
 BACK = """async () => {
   const container = () => document.querySelector('[data-md-component=container]'), left = container();
   history.back();
-  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
+  let told;
+  await new Promise((filled) => { told = document$.subscribe(() => container() !== left && filled()) });
+  told.unsubscribe();
 }"""
 
 CHAPTER = "foundations/dot-product.html"  # has every feature

@@ -60,9 +60,9 @@ def test_what_is_lacking_is_named_and_so_is_what_needs_it(tmp_path, node):
     page = page_of(
         tmp_path,
         ["import torch\nfree = torch.ones(2)\nprint(free)", "tensor([1., 1.])"],
-        ["import math\nimport torch.distributed as dist\nmade = free"],
-        ["print(made + 1)", "tensor([2., 2.])"],
-        ["print(free.sum(), math.pi > 3)", "tensor(2.) True"],
+        ["import math\nimport torch.distributed as dist\nmade = free + 1\nfree = made"],
+        ["print(made + 1)", "tensor([3., 3.])"],
+        ["print(free.sum())", "tensor(4.)"],
         ["free = torch.zeros(1)\nprint(free)", "tensor([0.])"],
     )
     unrun, reports = in_page.found(page, node)
@@ -79,7 +79,9 @@ def test_a_number_that_differs_is_reported(tmp_path, node):
 
 
 def test_a_page_begins_with_a_torch_of_its_own(tmp_path, node):
-    first = page_of(tmp_path, ["import torch\ntorch.set_default_dtype(torch.float64)\ntorch.rand(3)"])
+    first = page_of(
+        tmp_path, ["import torch\ntorch.set_default_dtype(torch.float64)\ntorch.rand(3)"]
+    )
     in_page.found(first, node)
     second = page_of(tmp_path, ["import torch\nprint(torch.ones(1).dtype)", "torch.float32"])
     assert in_page.found(second, node) == ({}, [])
@@ -95,4 +97,3 @@ def test_every_name_of_torch_is_there_or_is_said_to_be_lacking(tmp_path, node):
         lines += ["    print('is not in the small torch' in str(error))"]
     page = page_of(tmp_path, ["\n".join(lines), "\n".join(["True"] * len(asked))])
     assert in_page.found(page, node) == ({}, [])
-

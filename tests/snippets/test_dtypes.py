@@ -19,6 +19,7 @@ from snippets.causal_average import causal_average
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
 from snippets.flash_attention import flash_attention
+from snippets.gated_attention import GatedAttention, sink_attention
 from snippets.generate import generate
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
@@ -193,6 +194,21 @@ CASES = {
         in_pieces,
         texts,
         lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+        backward=False,
+    ),
+    "gated_attention": Case(
+        lambda _, q, k, v, sink: sink_attention(q, k, v, sink, is_causal=True),
+        lambda: (*heads(4, 2), some(4, seed=9)),
+    ),
+    "gated_attention, the layer": Case(
+        lambda m, x: m(x),
+        texts,
+        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+    ),
+    "gated_attention, cached": Case(
+        in_pieces,
+        texts,
+        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
         backward=False,
     ),
     "latent_attention": Case(

@@ -1,6 +1,6 @@
 """The modules of `torch.nn` that the book uses."""
 
-from torch.nn import functional, init, utils
+from torch.nn import attention, functional, init, utils
 from torch.nn._layers import (
     GELU,
     CrossEntropyLoss,
@@ -44,6 +44,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "attention",
     "functional",
     "init",
     "utils",

@@ -116,7 +116,7 @@ class LayerNorm(_Norm):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return super().extra_repr() + (f", bias={self.bias is not None}" if self.elementwise_affine else "")
+        return super().extra_repr() + f", bias={self.bias is not None}"
 
 
 class RMSNorm(_Norm):

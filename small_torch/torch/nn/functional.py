@@ -73,7 +73,7 @@ def embedding(input, weight, padding_idx=None):
             f"Int; but got {input.type()} instead (while checking arguments for embedding)"
         )
     places = input.reshape(-1)
-    if places.numel() and not 0 <= places.min().item() <= places.max().item() < len(weight):
+    if places.numel() and not places.is_meta and not 0 <= places.min().item() <= places.max().item() < len(weight):
         raise IndexError("index out of range in self")
     rows = weight.detach().index_select(0, places).reshape(*input.shape, *weight.shape[1:])
     if wanted(weight):
@@ -268,6 +268,7 @@ def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
     """softmax(query keyᵀ · scale + mask) value; a row of scores in which nothing is left gives zeros."""
+    explicit = attn_mask is not None and not query.is_meta
     attn_mask = _mask_of(query, key, value, attn_mask, is_causal)
     if enable_gqa:
         key, value = _repeated(query, key), _repeated(query, value)
@@ -279,8 +280,8 @@ def scaled_dot_product_attention(
             scores = scores.masked_fill(~attn_mask, -math.inf)
         else:
             scores = scores + attn_mask.to(scores.dtype)
-        empty = (scores.detach() == -math.inf).all(-1, keepdim=True)
-        if empty.any():
+        empty = (scores.detach() == -math.inf).all(-1, keepdim=True) if explicit else None
+        if empty is not None and empty.any():
             weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
         else:
             weights = scores.softmax(-1)

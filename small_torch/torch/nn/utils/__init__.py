@@ -1,6 +1,7 @@
 """What `torch.nn.utils` does with the gradients of a model."""
 
 import torch
+from torch.nn.utils import rnn as rnn
 
 
 def __getattr__(name):
