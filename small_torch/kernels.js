@@ -396,6 +396,42 @@ export default function kernels(module) {
         }`)(view(to), view(gtype), view(ytype), out, g, y, rows, n);
     },
 
+    /** Norm rows, all contiguous: (place, type) of out and in, of weight and bias (place 0: none); place of the eps; place of the mean and the factor of each row, float64; rows, n, no mean? */
+    norm() {
+      const [out, to, from, type, w, wtype, b, btype, eps, kept, rows, n, root] = module.HEAPU32.subarray(params, params + 13);
+      const scaled = `(A[a + i] - mean) * by${w ? " * W[w + i]" : ""}${b ? " + B[b + i]" : ""}`;
+      compiled(`norm ${to} ${type} ${w && wtype + 1} ${b && btype + 1} ${root}`, "O, A, W, B, K, o, a, w, b, k, eps, rows, n", `
+        for (let r = 0; r < rows; r++, o += n, a += n, k += 2) {
+          let mean = 0, sum = 0;
+          ${root ? "" : "for (let i = 0; i < n; i++) mean += A[a + i]; mean /= n;"}
+          for (let i = 0; i < n; i++) { const far = A[a + i] - mean; sum += far * far; }
+          const by = 1 / sqrt(sum / n + eps);
+          K[k] = mean; K[k + 1] = by;
+          for (let i = 0; i < n; i++) O[o + i] = ${stored(scaled, to, -1)};
+        }`)(view(to), view(type), view(wtype), view(btype), module.HEAPF64, out, from, w, b, kept, module.HEAPF64[eps], rows, n);
+    },
+
+    /** Gradients of a norm, all contiguous: (place, type) of out, gradient, input and weight (place 0: none); places of those of weight and bias, float64; of what `norm` kept; rows, n, no mean? */
+    norm_back() {
+      const [out, to, g, gtype, x, xtype, w, wtype, dw, db, kept, rows, n, root] = module.HEAPU32.subarray(params, params + 14);
+      const above = w ? "G[g + i] * W[w + i]" : "G[g + i]";
+      compiled(`norm_back ${to} ${gtype} ${xtype} ${w && wtype + 1} ${root}`, "O, G, X, W, D, o, g, x, w, dw, db, k, rows, n", `
+        for (let r = 0; r < rows; r++, o += n, g += n, x += n, k += 2) {
+          const mean = D[k], by = D[k + 1];
+          let first = 0, second = 0;
+          for (let i = 0; i < n; i++) {
+            const even = (X[x + i] - mean) * by, up = ${above};
+            first += up; second += up * even;
+            D[dw + i] += G[g + i] * even; D[db + i] += G[g + i];
+          }
+          first = ${root ? "0" : "first / n"}; second /= n;
+          for (let i = 0; i < n; i++) {
+            const even = (X[x + i] - mean) * by;
+            O[o + i] = ${stored(`by * (${above} - first - even * second)`, to, -1)};
+          }
+        }`)(view(to), view(gtype), view(xtype), view(wtype), module.HEAPF64, out, g, x, w, dw, db, kept, rows, n);
+    },
+
     /** Sort along the last dimension: values, indices (each contiguous), in, type, rows, n (in contiguous), descending? */
     sort() {
       const [values, indices, from, type, rows, n, descending] = module.HEAPU32.subarray(params, params + 7);

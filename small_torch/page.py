@@ -62,7 +62,9 @@ class Absent:
 
     def find_spec(self, name, path=None, target=None):
         if name.startswith("torch."):
-            raise ModuleNotFoundError(f"{name} {LACKS} of this page; open the page in Colab", name=name)
+            raise ModuleNotFoundError(
+                f"{name} {LACKS} of this page; open the page in Colab", name=name
+            )
 
 
 class Page:
@@ -78,7 +80,9 @@ class Page:
         self.keep(source)
         random.seed(SEED)
         importlib.import_module("torch").default_generator.manual_seed(SEED)
-        importlib.import_module("torch._load").fetch = lambda name: small_torch_files.fetch(name).to_bytes()
+        importlib.import_module("torch._load").fetch = lambda name: small_torch_files.fetch(
+            name
+        ).to_bytes()
 
     def keep(self, source):
         """Keep the text of the page where tracebacks and `inspect` find it."""

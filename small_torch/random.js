@@ -17,14 +17,20 @@ const f32 = Math.fround;
 const fused = (a, b, c) => f32(a * b + c);
 
 /** The polynomial with these coefficients, highest power first, each step in float32. */
-const polynomial = (x, coefficients) => coefficients.reduce((sum, c) => fused(sum, x, f32(c)), 0);
+function polynomial(x, coefficients) {
+  let sum = coefficients[0];
+  for (let i = 1; i < coefficients.length; i++) sum = fused(sum, x, coefficients[i]);
+  return sum;
+}
 
-const LOG = [
+const LOG = Float32Array.of(
   7.0376836292e-2, -1.151461031e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
   -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
-];
-const SIN = [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1];
-const COS = [2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2];
+);
+const SIN = Float32Array.of(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1);
+// A quarter of π in three parts, whose products with small whole numbers are exact.
+const PI_QUARTER = Float32Array.of(-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8);
+const COS = Float32Array.of(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2);
 
 /** The logarithm in float32 by Cephes's polynomial, of 0 < x ≤ 1: PyTorch's to the bit where it has AVX2. */
 function log32(x) {
@@ -48,8 +54,7 @@ function log32(x) {
 function polar32(r, angle, out, cosine, sine) {
   const octant = (Math.trunc(f32(angle * f32(1.27323954473516))) + 1) & ~1;
   let x = angle;
-  for (const part of [-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8])
-    x = fused(octant, f32(part), x);
+  for (let i = 0; i < 3; i++) x = fused(octant, PI_QUARTER[i], x);
   const square = f32(x * x);
   const c = f32(fused(f32(polynomial(square, COS) * square), square, f32(square * -0.5)) + 1);
   const s = fused(f32(polynomial(square, SIN) * square), x, x);

@@ -21,8 +21,8 @@ for _name in (
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "complex64", "complex128",
 ):  # fmt: skip
     globals()[_name] = getattr(_dtypes, _name)
-float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16  # noqa: A001
-long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16  # noqa: A001
+float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16
+long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16
 cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
 
 from torch import _complex, _index, _ops, _sampling  # noqa: E402, F401
@@ -31,7 +31,7 @@ from torch._random import Generator  # noqa: E402
 from torch._sampling import default_generator  # noqa: E402
 
 globals().update(_tensor.FUNCTIONS)
-bool = _dtypes.bool_  # noqa: A001
+bool = _dtypes.bool_
 
 __version__ = "2.13.0"
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
@@ -130,10 +130,10 @@ def numel(input):
     return input.numel()
 
 
+import small_torch_files  # noqa: E402 - made by who starts Python, and known to it under this name
+
 from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
 from torch._load import load  # noqa: E402
-
-import small_torch_files  # noqa: E402 - made by who starts Python, and known to it under this name
 
 _load.rebuild = _tensor.rebuilt
 _load.fetch = lambda name: small_torch_files.fetch(name).to_bytes()
@@ -149,10 +149,33 @@ def __getattr__(name):
     except ModuleNotFoundError as error:
         if error.name != f"torch.{name}":
             raise
-    raise AttributeError(f"torch.{name} is not in the small torch of this page; open the page in Colab")
+    raise AttributeError(
+        f"torch.{name} is not in the small torch of this page; open the page in Colab"
+    )
 
 
 __all__ = [
-    "Generator", "Size", "compiler", "linalg", "SymBool", "SymFloat", "SymInt", "Tensor", "autograd", "default_generator", "device", "dtype", "enable_grad", "finfo",
-    "hub", "iinfo", "inference_mode", "layout", "load", "no_grad", "promote_types", "set_grad_enabled", "set_printoptions",
+    "Generator",
+    "Size",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "Tensor",
+    "autograd",
+    "compiler",
+    "default_generator",
+    "device",
+    "dtype",
+    "enable_grad",
+    "finfo",
+    "hub",
+    "iinfo",
+    "inference_mode",
+    "layout",
+    "linalg",
+    "load",
+    "no_grad",
+    "promote_types",
+    "set_grad_enabled",
+    "set_printoptions",
 ]  # fmt: skip

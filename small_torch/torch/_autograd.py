@@ -23,7 +23,7 @@ class Mode:
 
     grad = True
     inference = False
-    saving: list = []  # pairs of functions: what is kept instead of a saved tensor, and the tensor again
+    saving: tuple = ()  # pairs of functions: what is kept instead of a saved tensor, and the tensor again
 
 
 class Node:
@@ -33,12 +33,25 @@ class Node:
     output without one) and what was saved. `edges` lead to the nodes of the inputs: (node, number of its output).
     """
 
-    __slots__ = ("back", "edges", "hooks", "kept", "metadata", "name", "order", "outputs", "saved", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "back",
+        "edges",
+        "hooks",
+        "kept",
+        "metadata",
+        "name",
+        "order",
+        "outputs",
+        "saved",
+    )
 
     def __init__(self, name, inputs, back, saved, outputs=1):
         self.name, self.back, self.outputs = name, back, outputs
         self.edges = [edge_of(tensor) for tensor in inputs]
-        self.saved = [Saved(value, self) if hasattr(value, "_storage") else value for value in saved]
+        self.saved = [
+            Saved(value, self) if hasattr(value, "_storage") else value for value in saved
+        ]
         self.order = next(sequence)
         self.hooks = self.kept = self.metadata = None
 
@@ -56,7 +69,10 @@ class Node:
         if type(back) is not tuple:
             found = back(*above, *saved)
             return found if isinstance(found, tuple | list) else (found,)
-        return [edge and function(*above, *saved) for edge, function in zip(self.edges, back)]
+        return [
+            edge and function(*above, *saved)
+            for edge, function in zip(self.edges, back, strict=False)
+        ]
 
     @property
     def next_functions(self):
@@ -66,7 +82,7 @@ class Node:
 class Accumulate:
     """The end of a walk: the gradient of a leaf."""
 
-    __slots__ = ("edges", "hooks", "kept", "order", "outputs", "tensor", "__weakref__")
+    __slots__ = ("__weakref__", "edges", "hooks", "kept", "order", "outputs", "tensor")
     name = "AccumulateGrad"
 
     def __init__(self, tensor):
@@ -81,7 +97,7 @@ class Accumulate:
 class Saved:
     """A tensor that a backward pass needs; one changed in place meanwhile is refused."""
 
-    __slots__ = ("packed", "tensor", "unpack", "version", "own")
+    __slots__ = ("own", "packed", "tensor", "unpack", "version")
 
     def __init__(self, tensor, node):
         self.own = None
@@ -139,7 +155,11 @@ def wanted(*tensors):
     """Say whether an operation on these is recorded."""
     if Mode.grad:
         for tensor in tensors:
-            if tensor._requires_grad or tensor._node is not None or (tensor._base is not None and node_of(tensor)):
+            if (
+                tensor._requires_grad
+                or tensor._node is not None
+                or (tensor._base is not None and node_of(tensor))
+            ):
                 return True
     return False
 
@@ -183,7 +203,9 @@ def _lying_as(base, gradient):
     """Return a copy of `gradient` whose numbers lie in memory as those of `base` do."""
     if base.is_contiguous():
         return gradient.clone(memory_format="contiguous")
-    reach = 1 + sum((size - 1) * step for size, step in zip(base._shape, base._stride))
+    reach = 1 + sum(
+        (size - 1) * step for size, step in zip(base._shape, base._stride, strict=False)
+    )
     return gradient.new_zeros(reach).as_strided(base._shape, base._stride).copy_(gradient)
 
 
@@ -203,7 +225,7 @@ def _as_view(tensor, base):
 
 def backward(roots, gradients, inputs=None, retain=False, create=False, allow_unused=False):
     """Walk back from `roots`; returns the gradients of `inputs`, or adds them to the leaves where none are given."""
-    from torch._tensor import Tensor, ones_like
+    from torch._tensor import ones_like
 
     heap, buffers = [], {}
 
@@ -219,7 +241,9 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
     for root, gradient in zip(roots, gradients, strict=True):
         edge = edge_of(root)
         if edge is None:
-            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if root.numel() != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -250,7 +274,9 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
                     above[place] = changed
             for place, tensor in node.kept or ():
                 if above[place] is not None:
-                    tensor.grad = above[place] if tensor.grad is None else tensor.grad + above[place]
+                    tensor.grad = (
+                        above[place] if tensor.grad is None else tensor.grad + above[place]
+                    )
             for place, number in wanted_edges.get(node, ()):
                 captured[number] = above[place]
             if type(node) is Accumulate:
@@ -260,10 +286,10 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
             if useful is not None and node not in useful:
                 continue
             found = node.gradients(above)
-            for edge, gradient in zip(node.edges, found):
-                if edge is not None and gradient is not None:
-                    if useful is None or edge[0] in useful or edge[0] in wanted_edges:
-                        give(edge, gradient)
+            for edge, gradient in zip(node.edges, found, strict=False):
+                leads = edge and (useful is None or edge[0] in useful or edge[0] in wanted_edges)
+                if leads and gradient is not None:
+                    give(edge, gradient)
             if not (retain or create) and node.saved:
                 node.saved = None
     finally:
@@ -318,7 +344,11 @@ class set_grad_enabled:  # noqa: N801 - PyTorch's name
             Mode.grad = self.mode
 
     def __enter__(self):
-        self.before = getattr(self, "before", None) if type(self) is set_grad_enabled else (Mode.grad, Mode.inference)
+        self.before = (
+            getattr(self, "before", None)
+            if type(self) is set_grad_enabled
+            else (Mode.grad, Mode.inference)
+        )
         Mode.grad = self.mode
         Mode.inference = Mode.inference or self.inference
         return self

@@ -35,7 +35,11 @@ def view_as_complex(input):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
     kind = complex64 if input.dtype is float32 else complex128
     made = make(
-        input._storage, input._shape[:-1], tuple([step // 2 for step in input._stride[:-1]]), input._offset // 2, kind
+        input._storage,
+        input._shape[:-1],
+        tuple([step // 2 for step in input._stride[:-1]]),
+        input._offset // 2,
+        kind,
     )
     return _seen(made, input, view_as_real, "ViewAsComplexBackward0")
 
@@ -91,7 +95,9 @@ def pair(name, a, b, kind):
     if name == "div":
         size = br * br + bi * bi
         return _joined((ar * br + ai * bi) / size, (ai * br - ar * bi) / size)
-    raise NotImplementedError(f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab")
+    raise NotImplementedError(
+        f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab"
+    )
 
 
 def single(name, x):
@@ -102,7 +108,9 @@ def single(name, x):
         return complex_(-real, -imag)
     if name == "exp":
         return polar(real.exp(), imag)
-    raise NotImplementedError(f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab")
+    raise NotImplementedError(
+        f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab"
+    )
 
 
 def sum(x, dims, keepdim):

@@ -27,7 +27,8 @@ def _plain(index):
     """Return the parts of an index as a list; lists of numbers are tensors."""
     parts = list(index) if isinstance(index, tuple) else [index]
     return [
-        tensor(part, dtype=None if len(part) else int64) if isinstance(part, list | range) else part for part in parts
+        tensor(part, dtype=None if len(part) else int64) if isinstance(part, list | range) else part
+        for part in parts
     ]
 
 
@@ -41,7 +42,12 @@ def _basic(x, parts):
         raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
     view, dim, left, taken = x, 0, [], 0
     for part in parts:
-        if isinstance(part, Tensor) and not part._shape and part.dtype.kind == 1 and part.dtype is not uint8:
+        if (
+            isinstance(part, Tensor)
+            and not part._shape
+            and part.dtype.kind == 1
+            and part.dtype is not uint8
+        ):
             part = int(part.item())
         if part is None:
             view, dim = view.unsqueeze(dim), dim + 1
@@ -65,7 +71,9 @@ def _basic(x, parts):
             part = part.__index__()
             size = view._shape[dim]
             if not -size <= part < size:
-                raise IndexError(f"index {part} is out of bounds for dimension {dim + taken} with size {size}")
+                raise IndexError(
+                    f"index {part} is out of bounds for dimension {dim + taken} with size {size}"
+                )
             view, taken = view.select(dim, part), taken + 1
         elif isinstance(part, Tensor):
             if part.dtype.kind > 1:
@@ -114,12 +122,14 @@ class Places:
         whole = [index.to(int64).expand(index_shape).contiguous() for _, index in left]
         if count:
             numbers = []
-            for dim, index in zip(dims, whole):
+            for dim, index in zip(dims, whole, strict=False):
                 numbers += (index._storage.base + index._offset, shape[dim], stride[dim])
             wrong = call(_offsets, self.offsets._storage.base, count, len(left), *numbers)
             if wrong >= 0:
                 value, dim = int(self.offsets._storage.array[0]), dims[wrong]
-                raise IndexError(f"index {value} is out of bounds for dimension {dim} with size {shape[dim]}")
+                raise IndexError(
+                    f"index {value} is out of bounds for dimension {dim} with size {shape[dim]}"
+                )
         rest = [d for d in range(len(shape)) if d not in dims]
         together = dims == list(range(dims[0], dims[0] + len(dims)))
         first = [d for d in rest if d < dims[0]] if together else []
@@ -157,8 +167,7 @@ def _spread(gradient, shape, left):
     return out
 
 
-@method
-def __getitem__(self, index):
+def get_item(self, index):
     if type(index) is int:
         if not self._shape:
             raise IndexError(
@@ -171,11 +180,14 @@ def __getitem__(self, index):
     view, left = _basic(self, _plain(index))
     if left:
         return _chosen(view, left)
-    return view if view is not self else view._view(view._shape, view._stride, view._offset, "AliasBackward0", lambda g: g)
+    return (
+        view
+        if view is not self
+        else view._view(view._shape, view._stride, view._offset, "AliasBackward0", lambda g: g)
+    )
 
 
-@method
-def __setitem__(self, index, value):
+def set_item(self, index, value):
     check_in_place(self, "a view of a leaf")
     view, left = _basic(self, _plain(index))
     if not left:
@@ -196,6 +208,9 @@ def __setitem__(self, index, value):
     _put(view, left, value if isinstance(value, Tensor) else tensor(value, dtype=self.dtype), WRITE)
 
 
+Tensor.__getitem__, Tensor.__setitem__ = get_item, set_item
+
+
 def broadcast_fails(shape, goal):
     try:
         return broadcast(shape, goal) != goal
@@ -210,7 +225,7 @@ def _put(x, left, value, mode):
             f"shape mismatch: value tensor of shape {list(value._shape)} cannot be broadcast to indexing result of shape {list(places.shape)}"
         )
     if value.dtype is not x.dtype:
-        if mode == WRITE and value.dtype.kind > x.dtype.kind or value._shape:
+        if (mode == WRITE and value.dtype.kind > x.dtype.kind) or value._shape:
             raise RuntimeError(
                 f"Index put requires the source and destination dtypes match, got {x._kind_name()[:-6]} for the destination "
                 f"and {value._kind_name()[:-6]} for the source."
@@ -228,7 +243,9 @@ def _put(x, left, value, mode):
             Places(g._shape, g._stride, left).pick(WRITE, g, g.new_zeros(places.shape))
             return g
 
-        record_in_place(x, "IndexPutBackward0", (value,), (old, lambda g: sum_to(_chosen(g, left), shape)))
+        record_in_place(
+            x, "IndexPutBackward0", (value,), (old, lambda g: sum_to(_chosen(g, left), shape))
+        )
     return x
 
 
@@ -249,12 +266,25 @@ def index_put(self, indices, values, accumulate=False):
 def nonzero(input, *, as_tuple=False):
     whole, count = input.detach().contiguous(), input.numel()
     flat = empty_of((count,), int64)
-    found = call(_nonzero, flat._storage.base, whole._storage.base + whole._offset, whole.dtype.code, count) if count else 0
+    found = (
+        call(
+            _nonzero,
+            flat._storage.base,
+            whole._storage.base + whole._offset,
+            whole.dtype.code,
+            count,
+        )
+        if count
+        else 0
+    )
     flat = flat.narrow(0, 0, found)
     if input.dim() == 1:
         columns = [flat.clone()]
     else:
-        columns = [flat // step % size for size, step in zip(input._shape, rows(input._shape))]
+        columns = [
+            flat // step % size
+            for size, step in zip(input._shape, rows(input._shape), strict=False)
+        ]
     if as_tuple:
         return tuple(columns)
     return FUNCTIONS["stack"](columns, 1) if columns else empty_of((found, 0), int64)
@@ -305,11 +335,19 @@ def _along(mode, x, dim, index, other):
     whole = index.to(int64).contiguous()
     offsets, count = empty_of(shape, int64), math.prod(shape)
     wrong = call(
-        _offsets, offsets._storage.base, count, 1, whole._storage.base + whole._offset, x._shape[dim], x._stride[dim]
+        _offsets,
+        offsets._storage.base,
+        count,
+        1,
+        whole._storage.base + whole._offset,
+        x._shape[dim],
+        x._stride[dim],
     )
     if wrong >= 0:
         value = int(offsets._storage.array[0])
-        raise RuntimeError(f"index {value} is out of bounds for dimension {dim} with size {x._shape[dim]}")
+        raise RuntimeError(
+            f"index {value} is out of bounds for dimension {dim} with size {x._shape[dim]}"
+        )
     steps = [0 if d == dim else step for d, step in enumerate(x._stride)]
     call(
         _pick, mode, x._storage.base + x._offset, x.dtype.code, other._storage.base + other._offset, other.dtype.code,
@@ -339,7 +377,12 @@ def gather(input, dim, index, *, sparse_grad=False):
     out = _along(READ, input, dim, index, empty_of(index._shape, input.dtype))
     if wanted(input):
         shape = input._shape
-        record(out, "GatherBackward0", (input,), lambda g: g.new_zeros(shape).scatter_add(dim, index, g))
+        record(
+            out,
+            "GatherBackward0",
+            (input,),
+            lambda g: g.new_zeros(shape).scatter_add(dim, index, g),
+        )
     return out
 
 
@@ -356,7 +399,9 @@ def _source(x, index, src):
 
 @function("scatter")
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
-    return input.clone(memory_format="contiguous").scatter_(dim, index, src, value=value, reduce=reduce)
+    return input.clone(memory_format="contiguous").scatter_(
+        dim, index, src, value=value, reduce=reduce
+    )
 
 
 @method
@@ -369,7 +414,10 @@ def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
     _along(ADD if reduce == "add" else WRITE, self, dim, index, source.detach())
     self._storage.version += 1
     if wanted(self, source):
-        backs = (lambda g: g if reduce == "add" else g.scatter(dim, index, 0), lambda g: g.gather(dim, index))
+        backs = (
+            lambda g: g if reduce == "add" else g.scatter(dim, index, 0),
+            lambda g: g.gather(dim, index),
+        )
         record_in_place(self, "ScatterBackward0", (source,), backs)
     return self
 
@@ -393,34 +441,17 @@ def index_add_(self, dim, index, source, *, alpha=1):
 
 
 def _put_along(x, dim, index, source, mode):
-    return _put(x, [(dim, index)], source if isinstance(source, Tensor) else tensor(source, dtype=x.dtype), mode)
+    return _put(
+        x,
+        [(dim, index)],
+        source if isinstance(source, Tensor) else tensor(source, dtype=x.dtype),
+        mode,
+    )
 
 
 @function("index_add")
 def index_add(input, dim, index, source, *, alpha=1):
     return input.clone().index_add_(dim, index, source, alpha=alpha)
-
-
-@method
-def index_copy_(self, dim, index, source):
-    check_in_place(self)
-    return _put_along(self, place_of(dim, len(self._shape)), index, source, WRITE)
-
-
-@function("index_copy")
-def index_copy(input, dim, index, source):
-    return input.clone().index_copy_(dim, index, source)
-
-
-@method
-def index_fill_(self, dim, index, value):
-    check_in_place(self)
-    return _put_along(self, place_of(dim, len(self._shape)), index, value, WRITE)
-
-
-@function("index_fill")
-def index_fill(input, dim, index, value):
-    return input.clone().index_fill_(dim, index, value)
 
 
 def embedding(weight, index, padding_idx=None):
@@ -441,5 +472,3 @@ def embedding(weight, index, padding_idx=None):
 
         record(out, "EmbeddingBackward0", (weight,), back)
     return out
-
-

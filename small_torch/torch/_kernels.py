@@ -44,7 +44,7 @@ def call(kernel, *integers):
 class Storage:
     """The numbers of one or more tensors: an array of Python, whose memory the kernels read and write."""
 
-    __slots__ = ("array", "base", "meta", "version", "__weakref__")
+    __slots__ = ("__weakref__", "array", "base", "meta", "version")
 
     def __init__(self, numbers, width):
         self.array = numbers
@@ -60,7 +60,9 @@ def storage(count, dtype):
         return found
     count *= 1 + (dtype.kind == 3)  # a complex number is two
     if count * dtype.width > MOST:
-        raise RuntimeError(f"can't allocate memory: you tried to allocate {count * dtype.itemsize} bytes")
+        raise RuntimeError(
+            f"can't allocate memory: you tried to allocate {count * dtype.itemsize} bytes"
+        )
     try:
         return Storage(_ZERO[dtype.typecode] * (count or 1), dtype.width)
     except MemoryError:

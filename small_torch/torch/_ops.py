@@ -9,7 +9,6 @@ from torch import _dtypes
 from torch._autograd import Mode, node_of, record, record_in_place, wanted
 from torch._dtypes import bool_, float64, int64, promote_types
 from torch._kernels import REDUCE, SCAN, call, js
-from torch.amp import State, cast
 from torch._tensor import (
     FUNCTIONS,
     NUMBERS,
@@ -29,6 +28,7 @@ from torch._tensor import (
     tensor,
     torch_only,
 )
+from torch.amp import State, cast
 
 _reduce, _scan, _matmul, _softmax, _softmax_back, _sort = (
     js.reduce,
@@ -79,7 +79,9 @@ def sum_to(gradient, shape):
         return gradient
     more = len(gradient._shape) - len(shape)
     dims = [*range(more)]
-    dims += [d + more for d, size in enumerate(shape) if size == 1 and gradient._shape[d + more] != 1]
+    dims += [
+        d + more for d, size in enumerate(shape) if size == 1 and gradient._shape[d + more] != 1
+    ]
     found = gradient.sum(dim=dims, keepdim=True)
     return found.reshape(shape) if more else found
 
@@ -96,15 +98,28 @@ PAIRS = {
     "mul": (lambda g, a, b, o: g * b, lambda g, a, b, o: g * a),
     "div": (lambda g, a, b, o: g / b, lambda g, a, b, o: -g * a / (b * b)),
     "pow": (
-        lambda g, a, b, o: g * (b * a ** (b - 1)) if not isinstance(b, Tensor) else where(b == 0, 0.0, g * b * a ** (b - 1)),
-        lambda g, a, b, o: g * where((a == 0) & (b >= 0), 0.0, o * (math.log(a) if not isinstance(a, Tensor) else a.log())),
+        lambda g, a, b, o: (
+            g * (b * a ** (b - 1))
+            if not isinstance(b, Tensor)
+            else where(b == 0, 0.0, g * b * a ** (b - 1))
+        ),
+        lambda g, a, b, o: (
+            g
+            * where(
+                (a == 0) & (b >= 0),
+                0.0,
+                o * (math.log(a) if not isinstance(a, Tensor) else a.log()),
+            )
+        ),
     ),
     "maximum": (lambda g, a, b, o: _half(g, a, b, "gt"), lambda g, a, b, o: _half(g, a, b, "lt")),
     "minimum": (lambda g, a, b, o: _half(g, a, b, "lt"), lambda g, a, b, o: _half(g, a, b, "gt")),
-    "atan2": (lambda g, a, b, o: g * b / (a * a + b * b), lambda g, a, b, o: -g * a / (a * a + b * b)),
+    "atan2": (
+        lambda g, a, b, o: g * b / (a * a + b * b),
+        lambda g, a, b, o: -g * a / (a * a + b * b),
+    ),
     "logaddexp": (lambda g, a, b, o: g * (a - o).exp(), lambda g, a, b, o: g * (b - o).exp()),
     "remainder": (lambda g, a, b, o: g, lambda g, a, b, o: -g * (a / b).floor()),
-    "fmod": (lambda g, a, b, o: g, lambda g, a, b, o: -g * (a / b).trunc()),
     "floor_divide": None,
     "trunc_divide": None,
 }
@@ -112,7 +127,7 @@ SAVES = {"add": "", "sub": "", "mul": "ab", "div": "ab"}
 TITLES = {
     "add": "AddBackward0", "sub": "SubBackward0", "mul": "MulBackward0", "div": "DivBackward0", "pow": "PowBackward0",
     "maximum": "MaximumBackward0", "minimum": "MinimumBackward0", "atan2": "Atan2Backward0", "logaddexp": "LogaddexpBackward0",
-    "remainder": "RemainderBackward0", "fmod": "FmodBackward0",
+    "remainder": "RemainderBackward0",
 }  # fmt: skip
 
 
@@ -164,9 +179,16 @@ def recorded_pair(name, out, a, b):
         return out
     first, second = backs
     saves = SAVES.get(name, "abo")
-    for_a, for_b = ([isinstance(x, Tensor) and wanted(x) for x in (a, b)]) if saves in ("ab",) else (True, True)
+    for_a, for_b = (
+        ([isinstance(x, Tensor) and wanted(x) for x in (a, b)])
+        if saves in ("ab",)
+        else (True, True)
+    )
     # A factor is kept for the gradient of the other; a divisor for both.
-    kept = [a if "a" in saves and for_b else None, b if "b" in saves and (for_a or name == "div") else None]
+    kept = [
+        a if "a" in saves and for_b else None,
+        b if "b" in saves and (for_a or name == "div") else None,
+    ]
     result = _output_of(out) if "o" in saves else None
 
     def back_a(g, a_, b_, o):
@@ -214,12 +236,18 @@ def _sensible(other):
 
 @function("add")
 def add(input, other, *, alpha=1):
-    return pair("add", input, other) if alpha == 1 else pair("add", input, other * alpha, result_type(input, other))
+    return (
+        pair("add", input, other)
+        if alpha == 1
+        else pair("add", input, other * alpha, result_type(input, other))
+    )
 
 
 @function("sub", "subtract")
 def sub(input, other, *, alpha=1):
-    if builtins.all(isinstance(x, bool) or getattr(x, "dtype", None) is bool_ for x in (input, other)):
+    if builtins.all(
+        isinstance(x, bool) or getattr(x, "dtype", None) is bool_ for x in (input, other)
+    ):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
         )
@@ -228,7 +256,11 @@ def sub(input, other, *, alpha=1):
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
             "use the `~` or `logical_not()` operator instead."
         )
-    return pair("sub", input, other) if alpha == 1 else pair("sub", input, other * alpha, result_type(input, other))
+    return (
+        pair("sub", input, other)
+        if alpha == 1
+        else pair("sub", input, other * alpha, result_type(input, other))
+    )
 
 
 @function("mul", "multiply")
@@ -242,14 +274,20 @@ def div(input, other, *, rounding_mode=None):
         return floor_divide(input, other)
     if rounding_mode == "trunc":
         return pair("trunc_divide", input, other)
-    kind = result_type(input, other) if isinstance(input, Tensor) or isinstance(other, Tensor) else None
+    kind = (
+        result_type(input, other)
+        if isinstance(input, Tensor) or isinstance(other, Tensor)
+        else None
+    )
     return pair("div", input, other, Defaults.dtype if kind and kind.kind < 2 else kind)
 
 
 @function("floor_divide")
 def floor_divide(input, other):
     kind = result_type(input, other)
-    zero = other == 0 if not isinstance(other, Tensor) else kind.kind < 2 and bool((other == 0).any())
+    zero = (
+        other == 0 if not isinstance(other, Tensor) else kind.kind < 2 and bool((other == 0).any())
+    )
     if kind.kind < 2 and zero:
         raise RuntimeError("ZeroDivisionError")
     return pair("floor_divide", input, other)
@@ -258,15 +296,12 @@ def floor_divide(input, other):
 @function("remainder")
 def remainder(input, other):
     kind = result_type(input, other)
-    zero = other == 0 if not isinstance(other, Tensor) else kind.kind < 2 and bool((other == 0).any())
+    zero = (
+        other == 0 if not isinstance(other, Tensor) else kind.kind < 2 and bool((other == 0).any())
+    )
     if kind.kind < 2 and zero:
         raise RuntimeError("ZeroDivisionError")
     return pair("remainder", input, other)
-
-
-@function("fmod")
-def fmod(input, other):
-    return pair("fmod", input, other)
 
 
 @function("pow")
@@ -280,7 +315,9 @@ def pow(input, exponent):
 
 
 for _name in ("maximum", "minimum", "atan2", "logaddexp"):
-    function(_name)(lambda input, other, _name=_name: pair(_name, input, other, _floats(_name, input, other)))
+    function(_name)(
+        lambda input, other, _name=_name: pair(_name, input, other, _floats(_name, input, other))
+    )
 FUNCTIONS["arctan2"] = FUNCTIONS["atan2"]
 
 
@@ -293,7 +330,9 @@ def compare(name, a, b):
     if not _sensible(b):
         if name in ("eq", "ne"):
             return NotImplemented
-        raise TypeError(f"'{SIGNS[name]}' not supported between instances of 'Tensor' and '{type(b).__name__}'")
+        raise TypeError(
+            f"'{SIGNS[name]}' not supported between instances of 'Tensor' and '{type(b).__name__}'"
+        )
     if isinstance(b, Tensor):
         shape = broadcast(a._shape, b._shape)
     else:
@@ -306,11 +345,19 @@ def compare(name, a, b):
 SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 for _name in SIGNS:
     function(_name)(lambda input, other, _name=_name: compare(_name, input, other))
-for _name, _same in {"greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}.items():
+for _name, _same in {
+    "greater": "gt",
+    "less": "lt",
+    "greater_equal": "ge",
+    "less_equal": "le",
+    "not_equal": "ne",
+}.items():
     function(_name)(FUNCTIONS[_same])
 for _name in ("logical_and", "logical_or", "logical_xor"):
     function(_name)(
-        lambda input, other, _name=_name: run(_name, empty_of(broadcast(input._shape, other._shape), bool_), input, other)
+        lambda input, other, _name=_name: run(
+            _name, empty_of(broadcast(input._shape, other._shape), bool_), input, other
+        )
     )
 
 
@@ -320,27 +367,49 @@ def logical_not(input):
 
 
 def _bitwise(name):
-    logic = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}.get(name)
+    logic = {
+        "bitwise_and": "logical_and",
+        "bitwise_or": "logical_or",
+        "bitwise_xor": "logical_xor",
+    }.get(name)
     sign = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}.get(name)
 
     def apply(input, other):
         kind = result_type(input, other)
         if kind.kind > 1:
-            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{input._kind_name()[:-6]}\'')
-        return pair(logic if kind is bool_ else name, input, other, kind) if sign else pair(name, input, other, kind)
+            raise NotImplementedError(
+                f"\"{name}_cpu\" not implemented for '{input._kind_name()[:-6]}'"
+            )
+        return (
+            pair(logic if kind is bool_ else name, input, other, kind)
+            if sign
+            else pair(name, input, other, kind)
+        )
 
     return apply
 
 
-for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"):
+for _name in (
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_left_shift",
+    "bitwise_right_shift",
+):
     function(_name)(_bitwise(_name))
 
 
 @function("bitwise_not")
 def bitwise_not(input):
     if input.dtype.kind > 1:
-        raise NotImplementedError(f"\"bitwise_not_cpu\" not implemented for '{input._kind_name()[:-6]}'")
-    return run("logical_not" if input.dtype is bool_ else "bitwise_not", empty_of(input._shape, input.dtype), input)
+        raise NotImplementedError(
+            f"\"bitwise_not_cpu\" not implemented for '{input._kind_name()[:-6]}'"
+        )
+    return run(
+        "logical_not" if input.dtype is bool_ else "bitwise_not",
+        empty_of(input._shape, input.dtype),
+        input,
+    )
 
 
 # One operand. For each: the gradient, of that from above, the input and the output.
@@ -382,7 +451,18 @@ SINGLE_SAME = {
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
 }
 NOTHING_KEPT = {"neg", "floor", "ceil", "trunc", "sign", "round"}
-OUTPUT_ALONE = {"exp", "exp2", "sqrt", "rsqrt", "reciprocal", "tan", "tanh", "sigmoid", "relu", "expm1"}
+OUTPUT_ALONE = {
+    "exp",
+    "exp2",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "tan",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "expm1",
+}
 
 
 def _fused(name, g, x, otherwise):
@@ -396,7 +476,9 @@ def _silu_slope(g, x):
 
 
 def _gelu_slope(g, x):
-    return g * (0.5 * (1 + (x * 0.5**0.5).erf()) + x * (x * x * -0.5).exp() * (0.5 / math.pi) ** 0.5)
+    return g * (
+        0.5 * (1 + (x * 0.5**0.5).erf()) + x * (x * x * -0.5).exp() * (0.5 / math.pi) ** 0.5
+    )
 
 
 def single(name, x, kind, back):
@@ -412,7 +494,9 @@ def single(name, x, kind, back):
     out._stride = like_rows(x)
     run(name, out, x)
     if back and wanted(x):
-        title = {"abs": "AbsBackward0", "square": "PowBackward0"}.get(name, f"{name.title().replace('_', '')}Backward0")
+        title = {"abs": "AbsBackward0", "square": "PowBackward0"}.get(
+            name, f"{name.title().replace('_', '')}Backward0"
+        )
         result = _output_of(out) if name in OUTPUT_ALONE else None
         kept = x if result is None and name not in NOTHING_KEPT else None
         record(out, title, (x,), lambda g, x_, o: (back(g, x_, o),), kept, result)
@@ -446,7 +530,13 @@ def _singles():
         function(name)(lambda input, _name=name, _back=back: _same_kind(_name, input, _back))
     for name in ("isnan", "isinf", "isposinf", "isneginf", "isfinite"):
         function(name)(lambda input, _name=name: run(_name, empty_of(input._shape, bool_), input))
-    for name, same in {"negative": "neg", "absolute": "abs", "arctan": "atan", "fix": "trunc", "sgn": "sign"}.items():
+    for name, same in {
+        "negative": "neg",
+        "absolute": "abs",
+        "arctan": "atan",
+        "fix": "trunc",
+        "sgn": "sign",
+    }.items():
         function(name)(FUNCTIONS[same])
 
 
@@ -483,10 +573,7 @@ def where(condition, input=None, other=None):
 
 
 def _scalar_kind(value, beside):
-    if isinstance(value, bool):
-        kind = bool_
-    else:
-        kind = int64 if isinstance(value, int) else Defaults.dtype
+    kind = bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else Defaults.dtype
     if isinstance(beside, Tensor):
         return beside.dtype if beside.dtype.kind >= kind.kind else kind
     return kind
@@ -531,7 +618,9 @@ def clamp_max(input, max):
 @function("lerp")
 def lerp(input, end, weight):
     if end.dtype is not input.dtype:
-        raise RuntimeError(f"expected dtype {_c_name(input.dtype)} for `end` but got dtype {_c_name(end.dtype)}")
+        raise RuntimeError(
+            f"expected dtype {_c_name(input.dtype)} for `end` but got dtype {_c_name(end.dtype)}"
+        )
     return input + weight * (end - input)
 
 
@@ -558,7 +647,9 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
 @function("masked_fill")
 def masked_fill(input, mask, value):
     if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_fill only supports boolean masks, but got mask with dtype {_c_name(mask.dtype)}")
+        raise RuntimeError(
+            f"masked_fill only supports boolean masks, but got mask with dtype {_c_name(mask.dtype)}"
+        )
     shape = broadcast(input._shape, mask._shape)
     kind = input.dtype
     if isinstance(value, Tensor):
@@ -575,26 +666,32 @@ def masked_fill(input, mask, value):
     if input._shape == shape:
         out._stride = like_rows(input)
     run("where", out, mask, filled, input)
-    if wanted(input) or isinstance(value, Tensor) and wanted(value):
+    if wanted(input) or (isinstance(value, Tensor) and wanted(value)):
         value_back = lambda g, m: where(m, g, 0.0).sum()  # noqa: E731
         backs = (lambda g, m: sum_to(masked_fill(g, m, 0.0), input._shape), value_back)
-        record(out, "MaskedFillBackward0", (input, value if isinstance(value, Tensor) else None), backs, mask)
+        record(
+            out,
+            "MaskedFillBackward0",
+            (input, value if isinstance(value, Tensor) else None),
+            backs,
+            mask,
+        )
     return out
 
 
 def _c_name(kind):
-    return {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int", "bool": "bool"}.get(kind.name, kind.name)
+    return {
+        "float32": "float",
+        "float64": "double",
+        "int64": "int64_t",
+        "int32": "int",
+        "bool": "bool",
+    }.get(kind.name, kind.name)
 
 
 @method
 def masked_fill_(self, mask, value):
     return _overwritten(self, "MaskedFillBackward0", masked_fill(_as_it_is(self), mask, value))
-
-
-@method
-def masked_scatter_(self, mask, source):
-    self[mask.expand(self._shape)] = source.reshape(-1)[: int(mask.expand(self._shape).sum())]
-    return self
 
 
 # In place: the same function of the tensor as it is, written over it.
@@ -604,7 +701,11 @@ def _as_it_is(tensor):
     if not Mode.grad or tensor.dtype.kind < 2:
         return tensor
     copy = tensor.detach().clone()
-    copy._node, copy._output, copy._requires_grad = node_of(tensor), tensor._output, tensor._requires_grad
+    copy._node, copy._output, copy._requires_grad = (
+        node_of(tensor),
+        tensor._output,
+        tensor._requires_grad,
+    )
     return copy
 
 
@@ -653,17 +754,20 @@ def _fast_in_place(name, operation):
 
     def apply(self, other, **kwargs):
         alpha = kwargs.get("alpha", 1)
-        if alpha != 1 and name == "add" and isinstance(other, Tensor) and type(alpha) in NUMBERS:
-            if self.dtype is other.dtype and self.dtype.kind == 2 and self._shape == other._shape and not wanted(self, other):
-                run("add_scaled", self, self, other, alpha)
-                self._storage.version += 1
-                return self
+        scaled = (
+            alpha != 1 and name == "add" and isinstance(other, Tensor) and type(alpha) in NUMBERS
+        )
+        alike = scaled and self.dtype is other.dtype and self._shape == other._shape
+        if alike and self.dtype.kind == 2 and not wanted(self, other):
+            run("add_scaled", self, self, other, alpha)
+            self._storage.version += 1
+            return self
         if alpha != 1 or wanted(self, *([other] if isinstance(other, Tensor) else ())):
             return _overwritten(self, f"{name}_", function(_as_it_is(self), other, **kwargs))
         kwargs.pop("alpha", None)
         if kwargs:
             return _overwritten(self, f"{name}_", function(self, other, **kwargs))
-        if self.dtype.kind < 2 or isinstance(other, Tensor) and other._storage is self._storage:
+        if self.dtype.kind < 2 or (isinstance(other, Tensor) and other._storage is self._storage):
             return _overwritten(self, f"{name}_", function(self, other))
         if isinstance(other, Tensor):
             shape = broadcast(self._shape, other._shape)
@@ -718,14 +822,20 @@ def fill_diagonal_(self, value, wrap=False):
 # Operators.
 def _operator(name, apply, swapped=None):
     def operator(self, other):
-        return apply(self, other) if isinstance(other, Tensor) or _number(other) is not None else NotImplemented
+        return (
+            apply(self, other)
+            if isinstance(other, Tensor) or _number(other) is not None
+            else NotImplemented
+        )
 
     setattr(Tensor, f"__{name}__", operator)
     if swapped:
         setattr(
             Tensor,
             f"__r{name}__",
-            lambda self, other: swapped(other, self) if _number(other) is not None else NotImplemented,
+            lambda self, other: (
+                swapped(other, self) if _number(other) is not None else NotImplemented
+            ),
         )
 
 
@@ -739,7 +849,11 @@ _operator("pow", pow, pow)
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Tensor, f"__{_name}__", lambda self, other, _name=_name: compare(_name, self, other))
 for _name in ("and", "or", "xor"):
-    _operator(_name, FUNCTIONS[f"bitwise_{_name}"], lambda a, b, _name=_name: FUNCTIONS[f"bitwise_{_name}"](b, a))
+    _operator(
+        _name,
+        FUNCTIONS[f"bitwise_{_name}"],
+        lambda a, b, _name=_name: FUNCTIONS[f"bitwise_{_name}"](b, a),
+    )
 _operator("lshift", FUNCTIONS["bitwise_left_shift"])
 _operator("rshift", FUNCTIONS["bitwise_right_shift"])
 Tensor.__neg__ = lambda self: FUNCTIONS["neg"](self)
@@ -747,16 +861,20 @@ Tensor.__pos__ = lambda self: self
 Tensor.__abs__ = lambda self: FUNCTIONS["abs"](self)
 
 
-@method
-def __invert__(self):
+def _inverted(self):
     if self.dtype.kind > 1:
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
+        )
     return bitwise_not(self)
 
 
+Tensor.__invert__ = _inverted
 for _name, _place in {"add": "add_", "sub": "sub_", "mul": "mul_", "truediv": "div_", "pow": "pow_", "and": "bitwise_and_",
                       "or": "bitwise_or_", "mod": "remainder_", "floordiv": "floor_divide_"}.items():  # fmt: skip
-    setattr(Tensor, f"__i{_name}__", lambda self, other, _place=_place: getattr(self, _place)(other))
+    setattr(
+        Tensor, f"__i{_name}__", lambda self, other, _place=_place: getattr(self, _place)(other)
+    )
 
 
 # Reductions.
@@ -764,7 +882,7 @@ def _dims(dim, dims):
     if dim is None:
         return tuple(range(dims))
     if isinstance(dim, int):
-        return (place_of(dim, dims),) if dims else (place_of(dim, 0),) and ()
+        return (place_of(dim, dims),) if dims else ()
     found = tuple(place_of(d, dims) for d in dim)
     if len({*found}) != len(found):
         raise RuntimeError(f"dim {found[-1]} appears multiple times in the list of dims")
@@ -781,7 +899,11 @@ def reduced(name, x, dims, keepdim, kind):
         keep = [d for d in range(len(shape)) if d not in dims]
         kept = (*[shape[d] for d in keep], *[stride[d] for d in keep])
         inner = (*[shape[d] for d in dims], *[stride[d] for d in dims])
-        short = tuple([1 if d in dims else size for d, size in enumerate(shape)]) if keepdim else kept[: len(keep)]
+        short = (
+            tuple([1 if d in dims else size for d, size in enumerate(shape)])
+            if keepdim
+            else kept[: len(keep)]
+        )
     out = empty_of(short, kind)
     if 0 not in kept[: len(kept) // 2]:
         place, code = x._storage.base + x._offset, x.dtype.code
@@ -795,7 +917,9 @@ def reduced(name, x, dims, keepdim, kind):
 def _wide(gradient, shape, dims, keepdim):
     """Return the gradient of a sum, for what was summed."""
     if not keepdim:
-        gradient = gradient.reshape(tuple([1 if d in dims else size for d, size in enumerate(shape)]))
+        gradient = gradient.reshape(
+            tuple([1 if d in dims else size for d, size in enumerate(shape)])
+        )
     return gradient.expand(shape)
 
 
@@ -873,7 +997,9 @@ def _place(name):
         if dim is None:
             flat = input.reshape(-1)
             if not flat._shape[0]:
-                raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+                raise IndexError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+                )
             return reduced(name, flat, (0,), False, int64)
         dims = _dims(dim, len(input._shape))
         if not dims:
@@ -897,7 +1023,10 @@ def _public_place(name):
     return apply
 
 
-argmax, argmin = function("argmax")(_public_place("argmax")), function("argmin")(_public_place("argmin"))
+argmax, argmin = (
+    function("argmax")(_public_place("argmax")),
+    function("argmin")(_public_place("argmin")),
+)
 
 
 class Found(NamedTuple):
@@ -933,18 +1062,15 @@ def _most(name, other):
             return kind(input.clone(), empty_of((), int64))
         indices = place(input, dim, True)
         values = input.gather(dim, indices)
-        return kind(*((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))))
+        return kind(
+            *((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim)))
+        )
 
     return apply
 
 
 max = function("max")(_most("max", "maximum"))
 min = function("min")(_most("min", "minimum"))
-
-
-@function("aminmax")
-def aminmax(input, *, dim=None, keepdim=False):
-    return amin(input, dim, keepdim), amax(input, dim, keepdim)
 
 
 @function("any")
@@ -984,12 +1110,9 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 @torch_only
 def var_mean(input, dim=None, *, correction=1, keepdim=False):
-    return var(input, dim, keepdim=keepdim, correction=correction), input.mean(dim=dim, keepdim=keepdim)
-
-
-@torch_only
-def std_mean(input, dim=None, *, correction=1, keepdim=False):
-    return std(input, dim, keepdim=keepdim, correction=correction), input.mean(dim=dim, keepdim=keepdim)
+    return var(input, dim, keepdim=keepdim, correction=correction), input.mean(
+        dim=dim, keepdim=keepdim
+    )
 
 
 @function("norm")
@@ -1013,12 +1136,11 @@ def norm(input, p=2, dim=None, keepdim=False, dtype=None):
         return amin(size, dims, keepdim)
     if p == 0:
         return (input != 0).to(input.dtype).sum(dim=dims, keepdim=keepdim)
-    return size.sum(dim=dims, keepdim=keepdim) if p == 1 else (size**p).sum(dim=dims, keepdim=keepdim) ** (1 / p)
-
-
-@function("dist")
-def dist(input, other, p=2):
-    return norm(input - other, p)
+    return (
+        size.sum(dim=dims, keepdim=keepdim)
+        if p == 1
+        else (size**p).sum(dim=dims, keepdim=keepdim) ** (1 / p)
+    )
 
 
 @function("logsumexp")
@@ -1050,30 +1172,9 @@ def median(input, dim=None, keepdim=False):
     values, indices = sort(input, dim)
     at = (input._shape[dim] - 1) // 2
     values, indices = values.narrow(dim, at, 1), indices.narrow(dim, at, 1)
-    return _named("median")(*((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))))
-
-
-@function("quantile")
-def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    if dim is None:
-        flat, dim = input.reshape(-1), 0
-    else:
-        flat, dim = input, place_of(dim, len(input._shape))
-    ranked, count = sort(flat, dim)[0], flat._shape[dim]
-    many = isinstance(q, Tensor) and bool(q._shape)
-    found = []
-    for each in q.tolist() if many else [float(q)]:
-        at = each * (count - 1)
-        low, high = math.floor(at), math.ceil(at)
-        a, b = ranked.select(dim, low), ranked.select(dim, high)
-        found.append(a + (b - a) * (at - low))
-    found = [part.unsqueeze(dim) if keepdim else part for part in found]
-    return stack(found) if many else found[0]
-
-
-@function("mode")
-def mode(input, dim=-1, keepdim=False):
-    raise NotImplementedError("torch.mode is not in the small torch of this page; open the page in Colab")
+    return _named("median")(
+        *((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim)))
+    )
 
 
 # Scans.
@@ -1131,7 +1232,9 @@ def _running(name):
     def apply(input, dim):
         values = scanned(name, input, dim, input.dtype)
         size = input._shape[dim]
-        along = FUNCTIONS["arange"](size).reshape([-1 if d == place_of(dim, input.dim()) else 1 for d in range(input.dim())])
+        along = FUNCTIONS["arange"](size).reshape(
+            [-1 if d == place_of(dim, input.dim()) else 1 for d in range(input.dim())]
+        )
         indices = scanned("cummax", where(input == values, along, -1), dim, int64)
         if wanted(input):
             values = input.gather(dim, indices)
@@ -1175,7 +1278,7 @@ def matmul_kernel(a, b, shape, kind):
 
 def _product(a, b, name):
     """Multiply matrices of two dimensions or more, whose leading ones broadcast."""
-    m, k = a._shape[-2:]
+    m, _k = a._shape[-2:]
     n = b._shape[-1]
     shape = (*broadcast(a._shape[:-2], b._shape[:-2]), m, n)
     out = matmul_kernel(a, b, shape, a.dtype)
@@ -1201,7 +1304,9 @@ def matmul(input, other):
     a, b = input, other
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         bad = other if isinstance(a, Tensor) else input
-        raise TypeError(f"matmul(): argument 'other' (position 1) must be Tensor, not {type(bad).__name__}")
+        raise TypeError(
+            f"matmul(): argument 'other' (position 1) must be Tensor, not {type(bad).__name__}"
+        )
     if not a._shape or not b._shape:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(a._shape)}D and {len(b._shape)}D"
@@ -1244,9 +1349,7 @@ def _misfit(a, b):
         return f"mat1 and mat2 shapes cannot be multiplied ({math.prod(a[:-1])}x{a[-1]} and {b[0]}x{b[1]})"
     lead = broadcast(a[:-2], b[:-2])
     count = math.prod(lead)
-    return (
-        f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {a[-1]}] but got: [{count}, {b[-2]}]."
-    )
+    return f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {a[-1]}] but got: [{count}, {b[-2]}]."
 
 
 _operator("matmul", matmul)
@@ -1273,7 +1376,9 @@ def mv(input, vec):
 @function("dot")
 def dot(input, tensor):
     if input.dim() != 1 or tensor.dim() != 1:
-        raise RuntimeError(f"1D tensors expected, but got {input.dim()}D and {tensor.dim()}D tensors")
+        raise RuntimeError(
+            f"1D tensors expected, but got {input.dim()}D and {tensor.dim()}D tensors"
+        )
     return matmul(input, tensor)
 
 
@@ -1291,11 +1396,6 @@ def outer(input, vec2):
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     product = matmul(mat1, mat2)
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
-
-
-@function("baddbmm")
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    return addmm(input, batch1, batch2, beta=beta, alpha=alpha)
 
 
 @function("kron")
@@ -1330,7 +1430,9 @@ def _softmax_function(name, logs):
     def apply(input, dim=None, dtype=None, _stacklevel=3):
         x = input if dtype is None else input.to(dtype)
         if x.dtype.kind < 2:
-            raise NotImplementedError(f"\"{'log_' if logs else ''}softmax_lastdim_kernel_impl\" not implemented for '{x._kind_name()[:-6]}'")
+            raise NotImplementedError(
+                f"\"{'log_' if logs else ''}softmax_lastdim_kernel_impl\" not implemented for '{x._kind_name()[:-6]}'"
+            )
         if dim is None:
             dim = 0 if x.dim() in (0, 1, 3) else 1
         at = place_of(dim, len(x._shape))
@@ -1338,7 +1440,12 @@ def _softmax_function(name, logs):
         if wanted(x):
             result = _output_of(out)
             back = lambda g, o: softmax_back(g, o, at, logs)  # noqa: E731
-            _tie(record(out, "LogSoftmaxBackward0" if logs else "SoftmaxBackward0", (x,), back, result), result)
+            _tie(
+                record(
+                    out, "LogSoftmaxBackward0" if logs else "SoftmaxBackward0", (x,), back, result
+                ),
+                result,
+            )
         return out
 
     apply.__name__ = name
@@ -1357,7 +1464,11 @@ def softmax_back(g, o, dim, logs):
             return g - o.exp() * g.sum(dim=at, keepdim=True)
         return o * (g - (g * o).sum(dim=at, keepdim=True))
     last = dim == len(o._shape) - 1
-    g, o = (g.contiguous(), o.contiguous()) if last else (g.transpose(dim, -1).contiguous(), o.transpose(dim, -1).contiguous())
+    g, o = (
+        (g.contiguous(), o.contiguous())
+        if last
+        else (g.transpose(dim, -1).contiguous(), o.transpose(dim, -1).contiguous())
+    )
     out = empty_of(o._shape, o.dtype)
     if 0 not in o._shape:
         n = o._shape[-1]
@@ -1384,7 +1495,10 @@ def sort(input, dim=-1, descending=False, stable=False):
             turned.numel() // n, n, int(descending),
         )  # fmt: skip
     if dim != len(input._shape) - 1:
-        values, indices = values.transpose(dim, -1).contiguous(), indices.transpose(dim, -1).contiguous()
+        values, indices = (
+            values.transpose(dim, -1).contiguous(),
+            indices.transpose(dim, -1).contiguous(),
+        )
     if wanted(input):
         values = input.gather(dim, indices)
     return kind(values, indices)
@@ -1395,11 +1509,6 @@ def argsort(input, dim=-1, descending=False, stable=False):
     return sort(input, dim, descending)[1]
 
 
-@function("msort")
-def msort(input):
-    return sort(input, 0)[0]
-
-
 @function("topk")
 def topk(input, k, dim=-1, largest=True, sorted=True):
     size = input._shape[dim] if input._shape else 1
@@ -1408,19 +1517,17 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     values, indices = sort(input, dim, largest)
     if not input._shape:
         return _named("topk")(values, indices)
-    return _named("topk")(values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous())
-
-
-@function("kthvalue")
-def kthvalue(input, k, dim=-1, keepdim=False):
-    values, indices = sort(input, dim)
-    return _named("kthvalue")(values.select(dim, k - 1), indices.select(dim, k - 1))
+    return _named("topk")(
+        values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
+    )
 
 
 @function("unique")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim is not None:
-        raise NotImplementedError("torch.unique of a dim is not in the small torch of this page; open the page in Colab")
+        raise NotImplementedError(
+            "torch.unique of a dim is not in the small torch of this page; open the page in Colab"
+        )
     numbers = input._flat()
     values = builtins.sorted({*numbers})
     places = {value: place for place, value in enumerate(values)}
@@ -1437,15 +1544,12 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 def searchsorted(sorted_sequence, input, *, right=False, side=None):
     values = input if isinstance(input, Tensor) else tensor(input)
     right = right or side == "right"
-    before = sorted_sequence.unsqueeze(-2) <= values.unsqueeze(-1) if right else sorted_sequence.unsqueeze(-2) < values.unsqueeze(-1)
+    before = (
+        sorted_sequence.unsqueeze(-2) <= values.unsqueeze(-1)
+        if right
+        else sorted_sequence.unsqueeze(-2) < values.unsqueeze(-1)
+    )
     return before.sum(dim=-1)
-
-
-def _bucketize(input, boundaries, *, right=False):
-    return searchsorted(boundaries, input, right=right)
-
-
-FUNCTIONS["bucketize"] = _bucketize
 
 
 @function("bincount")
@@ -1456,16 +1560,6 @@ def bincount(input, weights=None, minlength=0):
     return found.index_add_(0, input, source)
 
 
-@function("histc")
-def histc(input, bins=100, min=0, max=0):
-    low, high = (float(input.min()), float(input.max())) if min == max == 0 else (min, max)
-    counts = [0] * bins
-    for value in input._flat():
-        if low <= value <= high:
-            counts[builtins.min(int((value - low) / (high - low) * bins), bins - 1)] += 1
-    return tensor(counts, dtype=input.dtype)
-
-
 # Parts put together, turned and repeated.
 @torch_only
 def cat(tensors, dim=0, *, out=None):
@@ -1474,9 +1568,13 @@ def cat(tensors, dim=0, *, out=None):
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
     for place, each in enumerate(tensors):
         if not isinstance(each, Tensor):
-            raise TypeError(f"expected Tensor as element {place} in argument 0, but got {type(each).__name__}")
+            raise TypeError(
+                f"expected Tensor as element {place} in argument 0, but got {type(each).__name__}"
+            )
         if not each._shape:
-            raise RuntimeError(f"zero-dimensional tensor (at position {place}) cannot be concatenated")
+            raise RuntimeError(
+                f"zero-dimensional tensor (at position {place}) cannot be concatenated"
+            )
     kind = tensors[0].dtype
     for each in tensors[1:]:
         kind = promote_types(kind, each.dtype)
@@ -1485,7 +1583,9 @@ def cat(tensors, dim=0, *, out=None):
     dim = place_of(dim, dims)
     for place, each in enumerate(full):
         if len(each._shape) != dims:
-            raise RuntimeError(f"Tensors must have same number of dimensions: got {dims} and {len(each._shape)}")
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {dims} and {len(each._shape)}"
+            )
         for d in range(dims):
             if d != dim and each._shape[d] != full[0]._shape[d]:
                 raise RuntimeError(
@@ -1546,25 +1646,17 @@ def flip(input, *dims):
     found = input
     for dim in dims:
         size = input._shape[dim]
-        found = found.index_select(dim, FUNCTIONS["arange"](size - 1, -1, -1) if size else FUNCTIONS["arange"](0))
+        found = found.index_select(
+            dim, FUNCTIONS["arange"](size - 1, -1, -1) if size else FUNCTIONS["arange"](0)
+        )
     return found
-
-
-@function("fliplr")
-def fliplr(input):
-    return flip(input, 1)
-
-
-@function("flipud")
-def flipud(input):
-    return flip(input, 0)
 
 
 @function("roll")
 def roll(input, shifts, dims=None):
     if dims is None:
         return roll(input.reshape(-1), shifts, 0).reshape(input._shape)
-    pairs = [(shifts, dims)] if isinstance(dims, int) else [*zip(shifts, dims)]
+    pairs = [(shifts, dims)] if isinstance(dims, int) else [*zip(shifts, dims, strict=False)]
     found = input
     for shift, dim in pairs:
         size = input._shape[dim]
@@ -1583,8 +1675,12 @@ def repeat(self, *sizes):
         )
     shape = (1,) * more + self._shape
     apart = self.reshape([part for size in shape for part in (1, size)])
-    full = apart.expand([part for size, times in zip(shape, sizes) for part in (times, size)])
-    return full.clone(memory_format="contiguous").reshape([size * times for size, times in zip(shape, sizes)])
+    full = apart.expand(
+        [part for size, times in zip(shape, sizes, strict=False) for part in (times, size)]
+    )
+    return full.clone(memory_format="contiguous").reshape(
+        [size * times for size, times in zip(shape, sizes, strict=False)]
+    )
 
 
 @function("tile")
@@ -1603,20 +1699,29 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
         counts = counts * size if len(counts) == 1 else counts
     else:
         counts = [repeats] * size
-    return input.index_select(dim, tensor([at for at, count in enumerate(counts) for _ in range(count)], dtype=int64))
+    return input.index_select(
+        dim, tensor([at for at, count in enumerate(counts) for _ in range(count)], dtype=int64)
+    )
 
 
 def _triangle(lower):
     def apply(input, diagonal=0):
         if input.dim() < 2:
-            raise RuntimeError(f"{'tril' if lower else 'triu'}: input tensor must have at least 2 dimensions")
+            raise RuntimeError(
+                f"{'tril' if lower else 'triu'}: input tensor must have at least 2 dimensions"
+            )
         height, width = input._shape[-2:]
         row = FUNCTIONS["arange"](height).unsqueeze(1) + diagonal
         column = FUNCTIONS["arange"](width)
         keep = run("ge" if lower else "le", empty_of((height, width), bool_), row, column)
         out = run("where", empty_of(input._shape, input.dtype), keep, input, 0)
         if wanted(input):
-            record(out, "TrilBackward0" if lower else "TriuBackward0", (input,), lambda g: apply(g, diagonal))
+            record(
+                out,
+                "TrilBackward0" if lower else "TriuBackward0",
+                (input,),
+                lambda g: apply(g, diagonal),
+            )
         return out
 
     return apply
@@ -1673,7 +1778,8 @@ def meshgrid(*tensors, indexing="ij"):
         return tuple(each.transpose(0, 1) for each in (found[1], found[0], *found[2:]))
     shape = [each.numel() for each in tensors]
     return tuple(
-        each.reshape([-1 if d == place else 1 for d in range(count)]).expand(shape) for place, each in enumerate(tensors)
+        each.reshape([-1 if d == place else 1 for d in range(count)]).expand(shape)
+        for place, each in enumerate(tensors)
     )
 
 
@@ -1682,13 +1788,6 @@ def cartesian_prod(*tensors):
     if len(tensors) == 1:
         return tensors[0]
     return stack([each.reshape(-1) for each in meshgrid(*tensors)], dim=-1)
-
-
-@torch_only
-def combinations(input, r=2):
-    import itertools
-
-    return tensor([*itertools.combinations(input.tolist(), r)], dtype=input.dtype)
 
 
 @torch_only
@@ -1718,9 +1817,7 @@ def broadcast_shapes(*shapes):
 @function("allclose")
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     if input.dtype is not other.dtype:
-        raise RuntimeError(
-            f"{input._kind_name()[:-6]} did not match {other._kind_name()[:-6]}"
-        )
+        raise RuntimeError(f"{input._kind_name()[:-6]} did not match {other._kind_name()[:-6]}")
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
@@ -1743,7 +1840,9 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 @function("equal")
 def equal(input, other):
     if not isinstance(other, Tensor):
-        raise TypeError(f"equal(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
+        raise TypeError(
+            f"equal(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}"
+        )
     if input._shape != other._shape:
         return False
     return bool(all(compare("eq", input.detach(), other.detach())))
@@ -1761,7 +1860,9 @@ def is_nonzero(input):
 
 @torch_only
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    return (x1 * x2).sum(dim=dim) / (norm(x1, 2, dim).clamp(min=eps) * norm(x2, 2, dim).clamp(min=eps))
+    return (x1 * x2).sum(dim=dim) / (
+        norm(x1, 2, dim).clamp(min=eps) * norm(x2, 2, dim).clamp(min=eps)
+    )
 
 
 @function("corrcoef")
@@ -1775,12 +1876,6 @@ def corrcoef(input):
 def cov(input, *, correction=1):
     far = input - input.mean(dim=-1, keepdim=True)
     return far @ far.mT / (input._shape[-1] - correction)
-
-
-@function("cross")
-def cross(input, other, dim=-1):
-    a, b = input.unbind(dim), other.unbind(dim)
-    return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dim)
 
 
 @function("cdist")

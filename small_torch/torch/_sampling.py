@@ -31,7 +31,9 @@ def _drawn(made, what, generator, *arguments):
     """Fill a tensor whose numbers lie row by row."""
     count = made.numel()
     if count and not made._storage.meta:
-        (generator or default_generator).draw(what, made.dtype.code, made._storage.base + made._offset, count, *arguments)
+        (generator or default_generator).draw(
+            what, made.dtype.code, made._storage.base + made._offset, count, *arguments
+        )
         if made.dtype.name in ("bfloat16", "float16"):
             run("copy", made, made)
     return made
@@ -45,11 +47,15 @@ def _new(shape, dtype, requires_grad, what, generator, *arguments):
 
 
 def rand(*size, generator=None, dtype=None, requires_grad=False, **_):
-    return _new(shape_of(size), dtype or Defaults.dtype, requires_grad, "uniform", generator, 0.0, 1.0)
+    return _new(
+        shape_of(size), dtype or Defaults.dtype, requires_grad, "uniform", generator, 0.0, 1.0
+    )
 
 
 def randn(*size, generator=None, dtype=None, requires_grad=False, **_):
-    return _new(shape_of(size), dtype or Defaults.dtype, requires_grad, "normal", generator, 0.0, 1.0)
+    return _new(
+        shape_of(size), dtype or Defaults.dtype, requires_grad, "normal", generator, 0.0, 1.0
+    )
 
 
 def rand_like(input, *, dtype=None, requires_grad=False, **_):
@@ -64,12 +70,12 @@ def randint(low, high=None, size=None, *, generator=None, dtype=None, requires_g
     if size is None:
         low, high, size = 0, low, high
     if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    return _new(shape_of((size,)), dtype or int64, requires_grad, "integers", generator, int(low), int(high))
-
-
-def randint_like(input, low, high=None, **kwargs):
-    return randint(low, high, input._shape, **kwargs) if high is not None else randint(low, input._shape, **kwargs)
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
+    return _new(
+        shape_of((size,)), dtype or int64, requires_grad, "integers", generator, int(low), int(high)
+    )
 
 
 def randperm(n, *, generator=None, dtype=None, **_):
@@ -80,7 +86,9 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, **_):
     if size is None:
         shape = (mean * std)._shape if isinstance(mean, Tensor) or isinstance(std, Tensor) else ()
         return randn(shape, generator=generator) * std + mean
-    return _new(shape_of((size,)), Defaults.dtype, False, "normal", generator, float(mean), float(std))
+    return _new(
+        shape_of((size,)), Defaults.dtype, False, "normal", generator, float(mean), float(std)
+    )
 
 
 def _filled(what, tensor, generator, *arguments):
@@ -88,11 +96,17 @@ def _filled(what, tensor, generator, *arguments):
     if what in ("uniform", "normal", "exponential") and not tensor.is_floating_point():
         kind = tensor._kind_name().removesuffix("Tensor")
         raise NotImplementedError(f"\"{what}_kernel_cpu\" not implemented for '{kind}'")
-    in_order = tensor.is_contiguous() or what == "bernoulli" and tensor._stride == like_rows(tensor)
+    in_order = tensor.is_contiguous() or (
+        what == "bernoulli" and tensor._stride == like_rows(tensor)
+    )
     if in_order:  # of a tensor in columns, the mask of a dropout too is drawn as it lies in memory
         _drawn(tensor, what, generator, *arguments)
     else:
-        run("copy", tensor, _drawn(empty_of(tensor._shape, tensor.dtype), what, generator, *arguments))
+        run(
+            "copy",
+            tensor,
+            _drawn(empty_of(tensor._shape, tensor.dtype), what, generator, *arguments),
+        )
     tensor._storage.version += 1
     return tensor
 
@@ -129,7 +143,13 @@ def random_(self, from_=0, to=None, *, generator=None):
 def bernoulli(input, p=None, *, generator=None):
     if p is not None:
         return _drawn(empty_of(input._shape, input.dtype), "bernoulli", generator, float(p))
-    draws = _drawn(empty_of(input._shape, float64 if input.dtype is float64 else float32), "uniform", generator, 0.0, 1.0)
+    draws = _drawn(
+        empty_of(input._shape, float64 if input.dtype is float64 else float32),
+        "uniform",
+        generator,
+        0.0,
+        1.0,
+    )
     return (draws < input.detach()).to(input.dtype)
 
 
@@ -139,16 +159,22 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     if bool((weights < 0).any()) or not bool(weights.isfinite().all()):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not replacement and num_samples > weights.size(-1):
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
     if bool((weights.sum(dim=-1) <= 0).any()):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement or num_samples == 1:
         draws = _drawn(empty_of(weights._shape, weights.dtype), "exponential", generator, 1.0)
         ratio = weights / draws
-        return ratio.argmax(dim=-1, keepdim=True) if num_samples == 1 else ratio.topk(num_samples)[1]
+        return (
+            ratio.argmax(dim=-1, keepdim=True) if num_samples == 1 else ratio.topk(num_samples)[1]
+        )
     upto = weights.double().cumsum(-1)
     upto = upto / upto[..., -1:]
-    draws = _drawn(empty_of((*weights._shape[:-1], num_samples), float64), "uniform", generator, 0.0, 1.0)
+    draws = _drawn(
+        empty_of((*weights._shape[:-1], num_samples), float64), "uniform", generator, 0.0, 1.0
+    )
     return FUNCTIONS["searchsorted"](upto, draws).clamp(max=weights.size(-1) - 1)
 
 
@@ -168,6 +194,6 @@ def seed():
     return default_generator.seed()
 
 
-for _maker in (rand, randn, rand_like, randn_like, randint, randint_like, randperm, normal, manual_seed, initial_seed, seed,
+for _maker in (rand, randn, rand_like, randn_like, randint, randperm, normal, manual_seed, initial_seed, seed,
                get_rng_state, set_rng_state):  # fmt: skip
     FUNCTIONS[_maker.__name__] = placed(_maker)

@@ -1,13 +1,25 @@
 """The tensor: a storage, a shape, strides and a type; how one is made, seen otherwise, and shown."""
 
+import itertools
 import math
 from array import array
 from functools import cache, wraps
 
-from torch import _autograd, _kernels
+from torch import _autograd
 from torch._autograd import Mode, node_of, record, wanted
 from torch._dtypes import bool_, complex64, complex128, float32, float64, int64, promote_types
-from torch._kernels import Meta, DOUBLE, DOUBLES, ELEMENTWISE, SINGLE, SINGLES, Storage, call, js, storage
+from torch._kernels import (
+    DOUBLE,
+    DOUBLES,
+    ELEMENTWISE,
+    SINGLE,
+    SINGLES,
+    Meta,
+    Storage,
+    call,
+    js,
+    storage,
+)
 
 FUNCTIONS = {}  # what torch has under these names
 _elementwise = js.elementwise
@@ -71,8 +83,12 @@ class device:  # noqa: N801 - PyTorch's name
         self.index = int(number) if number else index
         if self.type not in ("cpu", "meta"):
             if self.type in ("cuda", "mps", "xpu"):
-                raise AssertionError(f"the small torch of this page has no {self.type}; open the page in Colab")
-            raise RuntimeError(f"Expected one of cpu, cuda, … device type at start of device string: {text}")
+                raise AssertionError(
+                    f"the small torch of this page has no {self.type}; open the page in Colab"
+                )
+            raise RuntimeError(
+                f"Expected one of cpu, cuda, … device type at start of device string: {text}"
+            )
 
     def __enter__(self):
         self._before = [*getattr(self, "_before", ()), Meta.on]
@@ -173,7 +189,8 @@ def spread(stride, shape, wide):
     """Return the strides with which a tensor of `shape` stands for one of the shape `wide`."""
     more = len(wide) - len(shape)
     return (0,) * more + tuple(
-        0 if size == 1 and full != 1 else step for size, step, full in zip(shape, stride, wide[more:])
+        0 if size == 1 and full != 1 else step
+        for size, step, full in zip(shape, stride, wide[more:], strict=False)
     )
 
 
@@ -214,7 +231,11 @@ def run(name, out, *operands):
         if type(operand) in NUMBERS:
             if single and any(type(o) not in NUMBERS and o.dtype is float64 for o in operands):
                 single = False
-            if single and all(type(o) in NUMBERS or o.dtype.kind < 2 for o in operands) and out.dtype.kind < 2:
+            if (
+                single
+                and all(type(o) in NUMBERS or o.dtype.kind < 2 for o in operands)
+                and out.dtype.kind < 2
+            ):
                 single = False
             if single:
                 SINGLES[slot] = operand
@@ -247,7 +268,9 @@ def place_of(dim, dims, extra=0):
     """Return which dimension `dim` is, counted from the front."""
     most = max(dims + extra, 1)
     if not -most <= dim < most:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
+        )
     return dim + most if dim < 0 else dim
 
 
@@ -267,7 +290,9 @@ class Tensor:
         made = _new(cls)
         if cls is Tensor or not data or not isinstance(data[0], Tensor):
             sizes = data and all(isinstance(size, int) for size in data)
-            source = empty_of(tuple(data), float32) if sizes else tensor(*(data or ([],)), dtype=float32)
+            source = (
+                empty_of(tuple(data), float32) if sizes else tensor(*(data or ([],)), dtype=float32)
+            )
         else:
             source = data[0]
         made._share(source)
@@ -351,7 +376,10 @@ class Tensor:
         usual = rows(self._shape)
         if self._stride == usual or 0 in self._shape:
             return True
-        return all(a == b or size == 1 for a, b, size in zip(self._stride, usual, self._shape))
+        return all(
+            a == b or size == 1
+            for a, b, size in zip(self._stride, usual, self._shape, strict=False)
+        )
 
     def is_floating_point(self):
         return self.dtype.kind == 2
@@ -384,7 +412,7 @@ class Tensor:
         whole = self if self.is_contiguous() else _copied(self)
         if whole.dtype.kind == 3:
             pairs = whole._storage.array[2 * whole._offset : 2 * (whole._offset + count)]
-            return [complex(*pair) for pair in zip(pairs[::2], pairs[1::2])]
+            return [complex(*pair) for pair in zip(pairs[::2], pairs[1::2], strict=False)]
         numbers = whole._storage.array[whole._offset : whole._offset + count].tolist()
         if self.dtype is int64:
             return list(map(int, numbers))
@@ -402,7 +430,9 @@ class Tensor:
 
     def item(self):
         if math.prod(self._shape) != 1:
-            raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+            raise RuntimeError(
+                f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
+            )
         if self._storage.meta:
             raise RuntimeError("Tensor.item() cannot be called on meta tensors")
         kind = self.dtype.kind
@@ -456,7 +486,13 @@ class Tensor:
         if id(self) in memo:
             return memo[id(self)]
         memo[id(self)] = made = _new(type(self))
-        vars(made).update({k: v for k, v in vars(self).items() if k not in ("_leaf", "_base", "_base_node", "grad")})
+        vars(made).update(
+            {
+                k: v
+                for k, v in vars(self).items()
+                if k not in ("_leaf", "_base", "_base_node", "grad")
+            }
+        )
         made._share(self.detach().clone())
         made._requires_grad = self._requires_grad
         if self.grad is not None:
@@ -467,7 +503,9 @@ class Tensor:
         if name.startswith("__"):
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         if name in KNOWN:
-            raise AttributeError(f"Tensor.{name} is not in the small torch of this page; open the page in Colab")
+            raise AttributeError(
+                f"Tensor.{name} is not in the small torch of this page; open the page in Colab"
+            )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # Gradients.
@@ -512,8 +550,7 @@ class Tensor:
         self._share(other)
 
     def detach(self):
-        made = make(self._storage, self._shape, self._stride, self._offset, self.dtype)
-        return made
+        return make(self._storage, self._shape, self._stride, self._offset, self.dtype)
 
     def detach_(self):
         self._node = self._base = None
@@ -563,7 +600,7 @@ class Tensor:
         made._base = base = self._base if self._base is not None else self
         if back is not None and wanted(self):
             record(made, name, (self,), back)
-        made._base_node = base._node if Mode.grad else base._node
+        made._base_node = base._node
         return made
 
     def as_strided(self, size, stride, storage_offset=None):
@@ -618,8 +655,13 @@ class Tensor:
         if len({*dims}) != len(dims):
             raise RuntimeError("permute(): duplicate dims are not allowed.")
         back = [dims.index(dim) for dim in range(len(dims))]
-        shape, stride = tuple([self._shape[d] for d in dims]), tuple([self._stride[d] for d in dims])
-        return self._view(shape, stride, self._offset, "PermuteBackward0", lambda g: g.permute(back))
+        shape, stride = (
+            tuple([self._shape[d] for d in dims]),
+            tuple([self._stride[d] for d in dims]),
+        )
+        return self._view(
+            shape, stride, self._offset, "PermuteBackward0", lambda g: g.permute(back)
+        )
 
     def transpose(self, dim0, dim1):
         dims = len(self._shape)
@@ -635,7 +677,9 @@ class Tensor:
 
     def t(self):
         if len(self._shape) > 2:
-            raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {self.dim()}D")
+            raise RuntimeError(
+                f"t() expects a tensor with <= 2 dimensions, but self is {self.dim()}D"
+            )
         return self.transpose(0, 1) if len(self._shape) == 2 else self
 
     @property
@@ -659,7 +703,7 @@ class Tensor:
                 f"provided ({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({self.dim()})"
             )
         full, stride = list(shape), [0] * len(shape)
-        for d, (size, step) in enumerate(zip(self._shape, self._stride), more):
+        for d, (size, step) in enumerate(zip(self._shape, self._stride, strict=False), more):
             if shape[d] in (-1, size):
                 full[d], stride[d] = size, step
             elif size != 1:
@@ -694,7 +738,9 @@ class Tensor:
         keep = [d for d, size in enumerate(self._shape) if size != 1 or d not in drop]
         before = self._shape
         shape, stride = tuple([before[d] for d in keep]), tuple([self._stride[d] for d in keep])
-        return self._view(shape, stride, self._offset, "SqueezeBackward0", lambda g: g.reshape(before))
+        return self._view(
+            shape, stride, self._offset, "SqueezeBackward0", lambda g: g.reshape(before)
+        )
 
     def flatten(self, start_dim=0, end_dim=-1):
         if not self._shape:
@@ -706,7 +752,7 @@ class Tensor:
         if first == last:
             return self
         middle = math.prod(self._shape[first : last + 1])
-        return self.reshape(self._shape[:first] + (middle,) + self._shape[last + 1 :])
+        return self.reshape((*self._shape[:first], middle, *self._shape[last + 1 :]))
 
     def ravel(self):
         return self.reshape(-1)
@@ -715,10 +761,7 @@ class Tensor:
         at = place_of(dim, len(self._shape))
         sizes, full = tuple(sizes), self._shape[at]
         known = math.prod(size for size in sizes if size != -1)
-        if -1 in sizes:
-            fits = known and full % known == 0
-        else:
-            fits = known == full
+        fits = known and full % known == 0 if -1 in sizes else known == full
         if not fits:
             raise RuntimeError(
                 f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {at} ({full}) in the input tensor"
@@ -732,7 +775,9 @@ class Tensor:
         size = self._shape[dim]
         start = start + size if start < 0 else start
         if length < 0 or start + length > size:
-            raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+            raise RuntimeError(
+                f"start ({start}) + length ({length}) exceeds dimension size ({size})."
+            )
         return self._slice(dim, start, start + length, 1)
 
     def _slice(self, dim, start, stop, step):
@@ -805,12 +850,16 @@ class Tensor:
             each, more = divmod(size, parts)
             return self.split([each + (part < more) for part in range(parts)], dim)
         cuts = [0, *parts, size]
-        return self.split([b - a for a, b in zip(cuts, cuts[1:])], dim)
+        return self.split([b - a for a, b in itertools.pairwise(cuts)], dim)
 
     def diagonal(self, offset=0, dim1=0, dim2=1):
         dims = len(self._shape)
         a, b = place_of(dim1, dims), place_of(dim2, dims)
-        size = min(self._shape[a], self._shape[b] - offset) if offset >= 0 else min(self._shape[a] + offset, self._shape[b])
+        size = (
+            min(self._shape[a], self._shape[b] - offset)
+            if offset >= 0
+            else min(self._shape[a] + offset, self._shape[b])
+        )
         start = offset * self._stride[b] if offset >= 0 else -offset * self._stride[a]
         rest = [d for d in range(dims) if d not in (a, b)]
         size = max(size, 0)
@@ -839,7 +888,9 @@ class Tensor:
         def back(gradient):
             found = gradient.new_zeros(before)
             for at in range(count):
-                found._slice(dim, at * step, at * step + size, 1).add_(gradient.select(dim, at).movedim(-1, dim))
+                found._slice(dim, at * step, at * step + size, 1).add_(
+                    gradient.select(dim, at).movedim(-1, dim)
+                )
             return found
 
         return self._view(tuple(shape), tuple(stride), self._offset, "UnfoldBackward0", back)
@@ -850,7 +901,7 @@ class Tensor:
         dims = len(self._shape)
         source = [place_of(d, dims) for d in source]
         order = [d for d in range(dims) if d not in source]
-        for to, d in sorted(zip([place_of(d, dims) for d in destination], source)):
+        for to, d in sorted(zip([place_of(d, dims) for d in destination], source, strict=False)):
             order.insert(to, d)
         return self.permute(order)
 
@@ -901,7 +952,14 @@ class Tensor:
         return f"torch.{self._kind_name()}" if dtype is None else self.to(dtype)
 
     def _kind_name(self):
-        names = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "uint8": "Byte", "float16": "Half"}
+        names = {
+            "float32": "Float",
+            "float64": "Double",
+            "int64": "Long",
+            "int32": "Int",
+            "uint8": "Byte",
+            "float16": "Half",
+        }
         names |= {"bool": "Bool", "bfloat16": "BFloat16", "int16": "Short", "int8": "Char"}
         return names.get(self.dtype.name, self.dtype.name) + "Tensor"
 
@@ -958,10 +1016,14 @@ def check_in_place(tensor, what="a leaf"):
     """Refuse to overwrite what autograd needs as it is."""
     if Mode.grad:
         if tensor._requires_grad and tensor._node is None and tensor._base is None:
-            raise RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(
+                f"{what} Variable that requires grad is being used in an in-place operation."
+            )
         base = tensor._base
         if base is not None and base._requires_grad and base._node is None and wanted(tensor):
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation."
+            )
 
 
 for _name, _kind in {
@@ -974,26 +1036,239 @@ for _name, _kind in {
     setattr(Tensor, _name, lambda self, _to=_dtype, **_: self.to(_to))
 
 # Names that PyTorch's tensors have, and whose absence is told as such.
-KNOWN = {*"""
-absolute_ acos_ acosh acosh_ addbmm addbmm_ addmm_ addmv addmv_ addr addr_ adjoint apply_ arccos arccos_ arccosh
-arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan2 arctan2_ arctan_ arctanh arctanh_ as_strided_ as_strided_scatter
-asin_ asinh asinh_ atan2_ atan_ atanh atanh_ baddbmm_ bitwise_left_shift_ bitwise_right_shift_ bitwise_xor_ cauchy_
-ccol_indices cdouble cfloat chalf cholesky cholesky_inverse cholesky_solve coalesce col_indices conj_physical
-conj_physical_ const_data_ptr copysign copysign_ cosh_ crow_indices cuda cumprod_ cumsum_ deg2rad deg2rad_ dense_dim
-dequantize det diagflat diagonal_scatter digamma digamma_ dim_order divide_ dsplit eig erfc erfc_ erfinv erfinv_ exp2_
-expm1_ fix_ float_power float_power_ fmax fmin fmod_ frac frac_ frexp gcd gcd_ geometric_ geqrf grad_dtype greater_
-greater_equal_ hardshrink hash_tensor heaviside heaviside_ histogram hsplit hypot hypot_ i0 i0_ igamma igamma_ igammac
-igammac_ index_reduce index_reduce_ int_repr inverse ipu isreal istft lcm lcm_ ldexp ldexp_ less_ less_equal_ lgamma
-lgamma_ log10_ log1p_ log2_ log_normal_ logaddexp2 logdet logical_xor_ logit logit_ lstsq lu lu_solve mH map2_ map_
-masked_scatter matrix_exp matrix_power module_load mtia multiply_ mvlgamma mvlgamma_ nanmean nanmedian nanquantile
-nansum narrow_copy negative_ new_empty_strided nextafter nextafter_ nonzero_static not_equal_ orgqr ormqr output_nr
-pinverse polygamma polygamma_ positive prelu put put_ qr qscheme rad2deg rad2deg_ record_stream reinforce renorm
-renorm_ resize resize_ resize_as resize_as_ resize_as_sparse_ resolve_conj resolve_neg retains_grad rot90 row_indices
-scatter_reduce scatter_reduce_ select_scatter set_ sgn_ signbit sinc sinc_ sinh_ slice_inverse slice_scatter slogdet
-smm solve split_with_sizes squeeze_ sspaddmm stft storage storage_type subtract_ svd swapaxes_ swapdims_ symeig t_
-tan_ to_dense to_mkldnn to_padded_tensor transpose_ triangular_solve true_divide_ unique_consecutive unsafe_chunk
-unsafe_split unsafe_split_with_sizes unsqueeze_ vdot vsplit xlogy xlogy_ xpu numpy
-""".split()}
+KNOWN = {
+    *[
+        "absolute_",
+        "acos_",
+        "acosh",
+        "acosh_",
+        "addbmm",
+        "addbmm_",
+        "addmm_",
+        "addmv",
+        "addmv_",
+        "addr",
+        "addr_",
+        "adjoint",
+        "apply_",
+        "arccos",
+        "arccos_",
+        "arccosh",
+        "arccosh_",
+        "arcsin",
+        "arcsin_",
+        "arcsinh",
+        "arcsinh_",
+        "arctan2",
+        "arctan2_",
+        "arctan_",
+        "arctanh",
+        "arctanh_",
+        "as_strided_",
+        "as_strided_scatter",
+        "asin_",
+        "asinh",
+        "asinh_",
+        "atan2_",
+        "atan_",
+        "atanh",
+        "atanh_",
+        "baddbmm_",
+        "bitwise_left_shift_",
+        "bitwise_right_shift_",
+        "bitwise_xor_",
+        "cauchy_",
+        "ccol_indices",
+        "cdouble",
+        "cfloat",
+        "chalf",
+        "cholesky",
+        "cholesky_inverse",
+        "cholesky_solve",
+        "coalesce",
+        "col_indices",
+        "conj_physical",
+        "conj_physical_",
+        "const_data_ptr",
+        "copysign",
+        "copysign_",
+        "cosh_",
+        "crow_indices",
+        "cuda",
+        "cumprod_",
+        "cumsum_",
+        "deg2rad",
+        "deg2rad_",
+        "dense_dim",
+        "dequantize",
+        "det",
+        "diagflat",
+        "diagonal_scatter",
+        "digamma",
+        "digamma_",
+        "dim_order",
+        "divide_",
+        "dsplit",
+        "eig",
+        "erfc",
+        "erfc_",
+        "erfinv",
+        "erfinv_",
+        "exp2_",
+        "expm1_",
+        "fix_",
+        "float_power",
+        "float_power_",
+        "fmax",
+        "fmin",
+        "fmod_",
+        "frac",
+        "frac_",
+        "frexp",
+        "gcd",
+        "gcd_",
+        "geometric_",
+        "geqrf",
+        "grad_dtype",
+        "greater_",
+        "greater_equal_",
+        "hardshrink",
+        "hash_tensor",
+        "heaviside",
+        "heaviside_",
+        "histogram",
+        "hsplit",
+        "hypot",
+        "hypot_",
+        "i0",
+        "i0_",
+        "igamma",
+        "igamma_",
+        "igammac",
+        "igammac_",
+        "index_reduce",
+        "index_reduce_",
+        "int_repr",
+        "inverse",
+        "ipu",
+        "isreal",
+        "istft",
+        "lcm",
+        "lcm_",
+        "ldexp",
+        "ldexp_",
+        "less_",
+        "less_equal_",
+        "lgamma",
+        "lgamma_",
+        "log10_",
+        "log1p_",
+        "log2_",
+        "log_normal_",
+        "logaddexp2",
+        "logdet",
+        "logical_xor_",
+        "logit",
+        "logit_",
+        "lstsq",
+        "lu",
+        "lu_solve",
+        "mH",
+        "map2_",
+        "map_",
+        "masked_scatter",
+        "matrix_exp",
+        "matrix_power",
+        "module_load",
+        "mtia",
+        "multiply_",
+        "mvlgamma",
+        "mvlgamma_",
+        "nanmean",
+        "nanmedian",
+        "nanquantile",
+        "nansum",
+        "narrow_copy",
+        "negative_",
+        "new_empty_strided",
+        "nextafter",
+        "nextafter_",
+        "nonzero_static",
+        "not_equal_",
+        "orgqr",
+        "ormqr",
+        "output_nr",
+        "pinverse",
+        "polygamma",
+        "polygamma_",
+        "positive",
+        "prelu",
+        "put",
+        "put_",
+        "qr",
+        "qscheme",
+        "rad2deg",
+        "rad2deg_",
+        "record_stream",
+        "reinforce",
+        "renorm",
+        "renorm_",
+        "resize",
+        "resize_",
+        "resize_as",
+        "resize_as_",
+        "resize_as_sparse_",
+        "resolve_conj",
+        "resolve_neg",
+        "retains_grad",
+        "rot90",
+        "row_indices",
+        "scatter_reduce",
+        "scatter_reduce_",
+        "select_scatter",
+        "set_",
+        "sgn_",
+        "signbit",
+        "sinc",
+        "sinc_",
+        "sinh_",
+        "slice_inverse",
+        "slice_scatter",
+        "slogdet",
+        "smm",
+        "solve",
+        "split_with_sizes",
+        "squeeze_",
+        "sspaddmm",
+        "stft",
+        "storage",
+        "storage_type",
+        "subtract_",
+        "svd",
+        "swapaxes_",
+        "swapdims_",
+        "symeig",
+        "t_",
+        "tan_",
+        "to_dense",
+        "to_mkldnn",
+        "to_padded_tensor",
+        "transpose_",
+        "triangular_solve",
+        "true_divide_",
+        "unique_consecutive",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+        "unsqueeze_",
+        "vdot",
+        "vsplit",
+        "xlogy",
+        "xlogy_",
+        "xpu",
+        "numpy",
+    ]
+}
 
 
 class Handle:
@@ -1046,7 +1321,9 @@ def _copied(tensor):
 
 def _as_type(tensor, dtype):
     """Return the same bytes read as another type; here, a copy of a few types that pages look into."""
-    raise NotImplementedError("Tensor.view(dtype) is not in the small torch of this page; open the page in Colab")
+    raise NotImplementedError(
+        "Tensor.view(dtype) is not in the small torch of this page; open the page in Colab"
+    )
 
 
 def _nest(shape):
@@ -1076,7 +1353,7 @@ def _restrided(before, stride, shape):
     """Return strides that make of a tensor a view of this shape; None where there are none."""
     if stride == rows(before) or 0 in before:
         return rows(shape)
-    groups = [[size, step] for size, step in zip(before, stride) if size != 1]
+    groups = [[size, step] for size, step in zip(before, stride, strict=False) if size != 1]
     merged = []
     for size, step in groups:
         if merged and merged[-1][1] == size * step:
@@ -1146,8 +1423,12 @@ def of_numbers(numbers, shape, dtype=None):
     if not isinstance(numbers, array):
         if any(isinstance(number, Tensor) for number in numbers):
             kinds = [number.dtype for number in numbers if isinstance(number, Tensor)]
-            dtype = dtype or (kinds[0] if len({*kinds}) == 1 and len(kinds) == len(numbers) else None)
-            numbers = [number.item() if isinstance(number, Tensor) else number for number in numbers]
+            dtype = dtype or (
+                kinds[0] if len({*kinds}) == 1 and len(kinds) == len(numbers) else None
+            )
+            numbers = [
+                number.item() if isinstance(number, Tensor) else number for number in numbers
+            ]
         if dtype is None:
             types = {*map(type, numbers)}
             if complex in types:
@@ -1170,16 +1451,26 @@ def of_numbers(numbers, shape, dtype=None):
                     )
                 numbers, dtype = [float(number) for number in numbers], Defaults.dtype
     if dtype.kind == 3:
-        numbers = [part for number in numbers for part in (complex(number).real, complex(number).imag)]
+        numbers = [
+            part for number in numbers for part in (complex(number).real, complex(number).imag)
+        ]
     elif dtype.kind < 2:
         numbers = [bool(number) if dtype is bool_ else int(number) for number in numbers]
     try:
         held = array(dtype.typecode, numbers or [0])
     except OverflowError:
         if dtype.typecode == "f":
-            held = array("f", [number if abs(number) <= dtype.most else math.copysign(math.inf, number) for number in numbers])
+            held = array(
+                "f",
+                [
+                    number if abs(number) <= dtype.most else math.copysign(math.inf, number)
+                    for number in numbers
+                ],
+            )
         else:
-            raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
+            raise RuntimeError(
+                f"value cannot be converted to type {dtype.name} without overflow"
+            ) from None
     made = make(Storage(held, dtype.width), shape, rows(shape), 0, dtype)
     if dtype.name in ("bfloat16", "float16"):
         run("copy", made, made)
@@ -1215,7 +1506,11 @@ def _made(shape, dtype, requires_grad, value=0, like=None):
 def _checked(shape, name=None):
     if any(size < 0 for size in shape):
         size = next(size for size in shape if size < 0)
-        raise RuntimeError(f"{name}: Dimension size must be non-negative." if name else f"Trying to create tensor with negative dimension {size}: {list(shape)}")
+        raise RuntimeError(
+            f"{name}: Dimension size must be non-negative."
+            if name
+            else f"Trying to create tensor with negative dimension {size}: {list(shape)}"
+        )
     return shape
 
 
@@ -1235,7 +1530,13 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **_):
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else None
+        dtype = (
+            bool_
+            if isinstance(fill_value, bool)
+            else int64
+            if isinstance(fill_value, int)
+            else None
+        )
     return _made(shape_of((size,)), dtype, requires_grad, fill_value)
 
 
@@ -1264,7 +1565,11 @@ def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, **_):
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    numbers = range(start, end, step) if whole else [start + k * step for k in range(math.ceil((end - start) / step))]
+    numbers = (
+        range(start, end, step)
+        if whole
+        else [start + k * step for k in range(math.ceil((end - start) / step))]
+    )
     made = make(Storage(array(dtype.typecode, numbers or [0]), dtype.width), (len(numbers),), (1,), 0, dtype) if (
         dtype.kind != 1 or whole
     ) else of_numbers(list(numbers), (len(numbers),), dtype)  # fmt: skip
@@ -1276,15 +1581,13 @@ def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, **_):
 def linspace(start, end, steps, *, dtype=None, requires_grad=False, **_):
     start, end = float(start), float(end)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    numbers = [start + k * step if k < steps / 2 else end - (steps - 1 - k) * step for k in range(steps)]
+    numbers = [
+        start + k * step if k < steps / 2 else end - (steps - 1 - k) * step for k in range(steps)
+    ]
     made = of_numbers(numbers, (steps,), dtype or Defaults.dtype)
     if requires_grad:
         made.requires_grad_()
     return made
-
-
-def logspace(start, end, steps, base=10.0, **kwargs):
-    return base ** linspace(start, end, steps, **kwargs)
 
 
 def eye(n, m=None, *, dtype=None, requires_grad=False, **_):
@@ -1296,7 +1599,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **_):
 
 
 for _maker in (
-    tensor, as_tensor, zeros, empty, ones, full, zeros_like, ones_like, empty_like, full_like, arange, linspace, logspace, eye,
+    tensor, as_tensor, zeros, empty, ones, full, zeros_like, ones_like, empty_like, full_like, arange, linspace, eye,
 ):  # fmt: skip
     FUNCTIONS[_maker.__name__] = placed(_maker)
 FUNCTIONS["asarray"] = FUNCTIONS["as_tensor"]

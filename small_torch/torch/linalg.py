@@ -1,19 +1,19 @@
 """Linear algebra: what the book uses of it."""
 
-import math
-
 from torch import _ops
 from torch._autograd import wanted
 from torch._dtypes import float64
 from torch._kernels import call, js
-from torch._ops import cat, matmul, stack
+from torch._ops import cat, stack
 from torch._tensor import FUNCTIONS, empty_of
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    raise AttributeError(f"torch.linalg.{name} is not in the small torch of this page; open the page in Colab")
+    raise AttributeError(
+        f"torch.linalg.{name} is not in the small torch of this page; open the page in Colab"
+    )
 
 
 def _apart(function, x):
@@ -25,7 +25,9 @@ def _apart(function, x):
     if x.dim() == 2:
         return function(x)
     found = [function(matrix) for matrix in x.reshape(-1, *x.shape[-2:])]
-    return tuple(stack(parts).reshape(*x.shape[:-2], *parts[0].shape) for parts in zip(*found, strict=True))
+    return tuple(
+        stack(parts).reshape(*x.shape[:-2], *parts[0].shape) for parts in zip(*found, strict=True)
+    )
 
 
 def _svd(x, full_matrices):
@@ -39,7 +41,15 @@ def _svd(x, full_matrices):
         return q @ u, s, vh
     a = x.detach().double().contiguous()
     u, s, vh = empty_of((m, n), float64), empty_of((n,), float64), empty_of((n, n), float64)
-    call(js.svd, u._storage.base, s._storage.base, vh._storage.base, a._storage.base + a._offset, m, n)
+    call(
+        js.svd,
+        u._storage.base,
+        s._storage.base,
+        vh._storage.base,
+        a._storage.base + a._offset,
+        m,
+        n,
+    )
     if full_matrices and m > n:
         rest = cat([u, FUNCTIONS["eye"](m, dtype=float64)], 1)
         u = _completed(rest, m)
@@ -65,18 +75,12 @@ class SVD(tuple):
     U, S, Vh = (property(lambda self, place=place: self[place]) for place in range(3))
 
 
-def svd(A, full_matrices=True):  # noqa: N803 - PyTorch's name
+def svd(A, full_matrices=True):
     return SVD(_apart(lambda x: _svd(x, full_matrices), A))
 
 
-def svdvals(A):  # noqa: N803 - PyTorch's name
+def svdvals(A):
     return svd(A, False)[1]
-
-
-def matrix_rank(A, tol=None):  # noqa: N803 - PyTorch's name
-    s = svdvals(A)
-    tol = s.amax(-1, True) * max(A.shape[-2:]) * A.dtype.eps if tol is None else tol
-    return (s > tol).sum(-1)
 
 
 def _qr(x, mode):
@@ -88,16 +92,18 @@ def _qr(x, mode):
     if n > k:
         r = cat([r, q.mT @ first[:, k:]], 1)
     if mode == "complete" and m > k:
-        raise NotImplementedError("torch.linalg.qr(mode='complete') is not in the small torch of this page; open the page in Colab")
+        raise NotImplementedError(
+            "torch.linalg.qr(mode='complete') is not in the small torch of this page; open the page in Colab"
+        )
     # Householder's reflections, which PyTorch uses, leave R's diagonal negative where a column begins positive.
     return q.to(x.dtype), r.to(x.dtype)
 
 
-def qr(A, mode="reduced"):  # noqa: N803 - PyTorch's name
+def qr(A, mode="reduced"):
     return _apart(lambda x: _qr(x, mode), A)
 
 
-def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803 - PyTorch's names
+def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """Return X of AX = B, row after row."""
     if not left:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
@@ -113,80 +119,11 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
     return cat(rows, -2)
 
 
-def solve(A, B):  # noqa: N803 - PyTorch's names
-    """Return X of AX = B, by Gauss's elimination."""
-    vector = B.dim() == A.dim() - 1
-    right = B.unsqueeze(-1) if vector else B
-    a, b, n = A, right, A.shape[-1]
-    if a.dim() > 2:
-        found = [solve(x, y) for x, y in zip(a.reshape(-1, n, n), right.expand(*a.shape[:-1], -1).reshape(-1, *right.shape[-2:]))]
-        out = stack(found).reshape(*a.shape[:-1], right.shape[-1])
-        return out.squeeze(-1) if vector else out
-    for k in range(n):
-        pivot = k + int(a[k:, k].detach().abs().argmax())
-        if float(a[pivot, k]) == 0:
-            raise RuntimeError("torch.linalg.solve: The solver failed because the input matrix is singular.")
-        if pivot != k:
-            order = FUNCTIONS["arange"](n)
-            order[k], order[pivot] = pivot, k
-            a, b = a[order], b[order]
-        share = FUNCTIONS["zeros"](n, dtype=a.dtype)
-        share = cat([share[: k + 1], a[k + 1 :, k] / a[k, k]])
-        a, b = a - share[:, None] * a[k], b - share[:, None] * b[k]
-    out = solve_triangular(a, b, upper=True)
-    return out.squeeze(-1) if vector else out
-
-
-def inv(A):  # noqa: N803 - PyTorch's name
-    return solve(A, FUNCTIONS["eye"](A.shape[-1], dtype=A.dtype).expand(A.shape))
-
-
-def lstsq(A, B, **_):  # noqa: N803 - PyTorch's names
-    """Return the X with the smallest |AX - B|."""
-    q, r = qr(A)
-    return (solve_triangular(r, q.mT @ B, upper=True),)
-
-
-def det(A):  # noqa: N803 - PyTorch's name
-    """Return the determinant, by Gauss's elimination."""
-    a, found = A.double(), 1.0
-    n = a.shape[-1]
-    for k in range(n):
-        pivot = k + int(a[k:, k].detach().abs().argmax())
-        if pivot != k:
-            order = FUNCTIONS["arange"](n)
-            order[k], order[pivot] = pivot, k
-            a, found = a[order], -found
-        found = a[k, k] * found
-        if float(a[k, k]) == 0:
-            break
-        a = a - cat([FUNCTIONS["zeros"](k + 1, dtype=a.dtype), a[k + 1 :, k] / a[k, k]])[:, None] * a[k]
-    return found.to(A.dtype)
-
-
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     return _ops.norm(x if dtype is None else x.to(dtype), ord, dim, keepdim)
 
 
-def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803 - PyTorch's name
-    if ord in (2, math.inf, -math.inf, 1, "nuc") and A.dim() == 2 and dim is None:
-        return matrix_norm(A, ord)
+def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
+    if A.dim() == 2 and dim is None and ord in (2, "nuc"):
+        return svdvals(A).amax(-1) if ord == 2 else svdvals(A).sum(-1)
     return _ops.norm(A, 2 if ord is None else ord, dim, keepdim)
-
-
-def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # noqa: N803 - PyTorch's name
-    if ord == "fro":
-        return _ops.norm(A, 2, dim, keepdim)
-    if ord == 2:
-        return svdvals(A).amax(-1)
-    if ord == "nuc":
-        return svdvals(A).sum(-1)
-    sums = A.abs().sum(dim=dim[0] if abs(ord) == 1 else dim[1])
-    return sums.amax(-1) if ord > 0 else sums.amin(-1)
-
-
-def matrix_power(A, n):  # noqa: N803 - PyTorch's name
-    found = FUNCTIONS["eye"](A.shape[-1], dtype=A.dtype)
-    for _ in range(n):
-        found = matmul(found, A)
-    return found

@@ -9,7 +9,19 @@ MODES: list = []  # those that are on, the innermost last
 _patched: list = []  # what stood where while one is on: (owner, name, what it was)
 _wrapped: dict = {}
 
-NOT_CALLS = {"device", "dtype", "finfo", "iinfo", "Size", "Generator", "is_tensor", "no_grad", "enable_grad", "inference_mode", "set_grad_enabled"}
+NOT_CALLS = {
+    "device",
+    "dtype",
+    "finfo",
+    "iinfo",
+    "Size",
+    "Generator",
+    "is_tensor",
+    "no_grad",
+    "enable_grad",
+    "inference_mode",
+    "set_grad_enabled",
+}
 NOT_METHODS = {
     "__new__", "__init__", "__getattr__", "__getattribute__", "__hash__", "__class__", "__dict__", "__weakref__", "__doc__", "__module__",
     "__init_subclass__", "__repr__", "__str__", "__format__", "__iter__", "__setattr__",
@@ -72,9 +84,14 @@ def _patch():
         if isinstance(value, property):
             if name in ("T", "mT", "grad", "data"):
                 _put(Tensor, name, property(_wrapper(value.fget, "__get__"), value.fset))
-        elif callable(value) and name not in NOT_METHODS and not isinstance(value, staticmethod | type):
-            if not (name.startswith("_") and not name.startswith("__")):
-                _put(Tensor, name, _wrapper(value, name))
+        elif callable(value) and _is_called(name, value):
+            _put(Tensor, name, _wrapper(value, name))
+
+
+def _is_called(name, value):
+    """Say whether a mode sees calls of this method."""
+    own = name.startswith("_") and not name.startswith("__")
+    return not (own or name in NOT_METHODS or isinstance(value, staticmethod | type))
 
 
 def _restore():

@@ -221,6 +221,60 @@ torch.optim.SGD([], lr=1)|torch.optim.AdamW([torch.ones(1)], lr=-1)|torch.ones(2
     "\n", "|"
 ).split("|")
 
+# What modules, optimizers and errors say, and what is left of them; `m` is a model and `told` a list of texts.
+MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.head, self.drop = nn.Linear(4, 5, bias=False), nn.Dropout(0.1)
+        self.register_buffer("mask", torch.ones(2, 2).tril())
+        self.register_buffer("places", torch.arange(3), persistent=False)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.head.weight = nn.Parameter(self.table.weight.detach().T.clone().T)
+
+    def forward(self, x):
+        x = self.table(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(self.drop(x)) * self.scale
+
+def said(code):
+    try:
+        return repr(eval(code, globals() | {"m": m, "state": state}))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+globals().update(torch=torch, nn=nn, F=F)
+torch.manual_seed(3)
+m = Model()
+state = m.state_dict()
+"""
+TOLD = """m|[*m.state_dict()]|[n for n, _ in m.named_parameters()]|[n for n, _ in m.named_modules()]|[n for n, _ in m.named_children()]|[n for n, _ in m.named_buffers()]
+sum(p.numel() for p in m.parameters())|m.load_state_dict(state)|m.load_state_dict({"a": torch.ones(1), **state})|m.load_state_dict({"scale": torch.ones(2)})
+m.load_state_dict({"scale": torch.ones(())}, strict=False)|m.nope|m.blocks[1]|m.blocks[:2]|len(m.blocks)|m.double().scale.dtype|m.places.dtype|m.mask.dtype|m.float().head.weight.dtype
+m.eval().training|m.drop.training|m.train().drop.training|m.requires_grad_(False).scale.requires_grad|m.get_submodule("blocks.1")|m.get_parameter("blocks.0.bias").shape
+setattr(m, "scale", 3)|setattr(m, "scale", None)|m.scale|setattr(m, "mask", torch.zeros(1))|m.mask|setattr(m, "blocks", [1])|delattr(m, "drop")|m.drop|m.register_parameter("x", torch.ones(1))
+nn.Sequential(nn.Linear(2, 2), nn.ReLU())[0]|nn.ModuleDict({"a": nn.GELU()})|nn.Parameter(torch.ones(2))|nn.Linear(2, 2).weight.requires_grad|isinstance(nn.Linear(2, 2).bias, nn.Parameter)
+torch.optim.AdamW(nn.Linear(2, 2).parameters())|torch.optim.SGD([torch.ones(1)], lr=-1)|torch.optim.SGD(torch.ones(1), lr=1)|nn.MultiheadAttention(8, 2)|nn.MultiheadAttention(7, 2)|nn.RMSNorm(4)
+nn.LayerNorm(4)(torch.ones(2, 3))|nn.Linear(3, 2)(torch.ones(2, 4))|nn.Embedding(3, 2)(torch.tensor([3]))|nn.Embedding(3, 2)(torch.ones(2))|F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 3]))
+F.scaled_dot_product_attention(torch.ones(2, 3), torch.ones(2, 3).double(), torch.ones(2, 3))|F.dropout(torch.ones(2), 2)|torch.testing.assert_close(torch.ones(3), torch.tensor([1.0, 2, 1]))
+torch.testing.assert_close(torch.ones(2), torch.ones(3))|torch.testing.assert_close(1.0, 2.0)|torch.testing.assert_close(torch.ones(2), torch.ones(2).double())""".replace(
+    "\n", "|"
+).split("|")
+HOOKS = """
+told = []
+first = m.head.register_forward_hook(lambda module, x, y: told.append((type(module).__name__, len(x), tuple(y.shape))))
+second = m.table.register_forward_hook(lambda module, x, y: y * 0)
+third = m.blocks[0].register_forward_pre_hook(lambda module, x: (x[0] + 1,))
+m.eval()
+found = m(torch.tensor([[1, 2]]))
+for hook in (first, second, third):
+    hook.remove()
+out = told, found, m(torch.tensor([[1, 2]]))
+"""
+
 
 def out(code):
     return code if "out =" in code else f"out = {code}"
@@ -395,6 +449,19 @@ def optimizers(draw):
             yield case(code, draw.tensor(kind, (2, 3)))
 
 
+def modules(_):
+    yield case(MODEL + f"out = [said(code) for code in {TOLD!r}]")
+    yield case(MODEL + HOOKS)
+    yield case(
+        MODEL
+        + "import copy\nother = copy.deepcopy(m)\nm.scale.data.fill_(5)\nout = [*other.parameters()], m.scale"
+    )
+    yield case(
+        MODEL
+        + "m.drop.p = 0.0\nparameters = [*m.parameters()]\nout = m(torch.tensor([[0, 3], [1, 1]]))"
+    )
+
+
 def errors(_):
     for code in ERRORS:
         yield case(out(code))
@@ -414,6 +481,7 @@ GROUPS = [
     functions,
     makers,
     optimizers,
+    modules,
     errors,
 ]
 

@@ -5,7 +5,7 @@ from torch._autograd import enable_grad, inference_mode, no_grad, set_grad_enabl
 from torch._tensor import Tensor
 from torch.autograd import forward_ad, function, functional, graph
 from torch.autograd.function import Function
-from torch.autograd.gradcheck import gradcheck, gradgradcheck
+from torch.autograd.gradcheck import gradcheck
 
 
 def _several(value):
@@ -34,7 +34,9 @@ def grad(
         )
     found = _autograd.backward(outputs, above, wanted, keep, create_graph, allow)
     if materialize_grads:
-        found = tuple(x.new_zeros(x.shape) if g is None else g for x, g in zip(wanted, found, strict=True))
+        found = tuple(
+            x.new_zeros(x.shape) if g is None else g for x, g in zip(wanted, found, strict=True)
+        )
     return found
 
 
@@ -48,6 +50,6 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 Variable = Tensor
 __all__ = [
-    "Function", "Variable", "backward", "enable_grad", "forward_ad", "function", "functional", "grad", "gradcheck", "gradgradcheck", "graph",
+    "Function", "Variable", "backward", "enable_grad", "forward_ad", "function", "functional", "grad", "gradcheck", "graph",
     "inference_mode", "no_grad", "set_grad_enabled",
 ]  # fmt: skip

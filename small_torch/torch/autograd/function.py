@@ -52,7 +52,9 @@ class Function:
         tensors = [value if isinstance(value, Tensor) else None for value in inputs]
         recorded = wanted(*[value for value in tensors if value is not None])
         context = Context()
-        context.needs_input_grad = tuple(value is not None and value.requires_grad for value in tensors)
+        context.needs_input_grad = tuple(
+            value is not None and value.requires_grad for value in tensors
+        )
         separate = cls.setup_context is not Function.setup_context
         before, Mode.grad = Mode.grad, False
         try:
@@ -89,10 +91,10 @@ class Function:
         node = Node(f"{cls.__name__}Backward", tensors, back, (True,), len(found))
         context._node = node
         for place, each in enumerate(found):
-            if isinstance(each, Tensor) and each.dtype.kind >= 2:
-                if not any(each is other for other in context._undifferentiable):
-                    each._base = None
-                    each._node, each._output = node, place
+            left = any(each is other for other in context._undifferentiable)
+            if isinstance(each, Tensor) and each.dtype.kind >= 2 and not left:
+                each._base = None
+                each._node, each._output = node, place
         context._kept = [
             Saved(each, node) if isinstance(each, Tensor) else each for each in context._kept
         ]

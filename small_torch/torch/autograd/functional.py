@@ -4,7 +4,9 @@ from torch._ops import stack
 from torch._tensor import FUNCTIONS
 
 
-def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
+def jacobian(
+    func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"
+):
     """Return the derivatives of each number of the output with respect to each input."""
     from torch.autograd import grad
 
@@ -15,22 +17,22 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     output = func(*leaves)
     flat = output.reshape(-1)
     rows = [
-        grad(flat[place], leaves, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+        grad(
+            flat[place],
+            leaves,
+            retain_graph=True,
+            create_graph=create_graph,
+            allow_unused=True,
+            materialize_grads=True,
+        )
         for place in range(flat.numel())
     ]
     found = []
     for place, leaf in enumerate(leaves):
         shape = (*output.shape, *leaf.shape)
-        found.append(stack([row[place] for row in rows]).reshape(shape) if rows else FUNCTIONS["zeros"](shape))
+        found.append(
+            stack([row[place] for row in rows]).reshape(shape)
+            if rows
+            else FUNCTIONS["zeros"](shape)
+        )
     return found[0] if single else tuple(found)
-
-
-def hessian(func, inputs, create_graph=False, **_):
-    """Return the second derivatives of a function to one number."""
-
-    def slope(x):
-        from torch.autograd import grad
-
-        return grad(func(x), x, create_graph=True)[0]
-
-    return jacobian(slope, inputs)

@@ -27,7 +27,9 @@ def _numerical(function, inputs, leaf, eps):
 
 
 def _outputs(value):
-    return [x for x in (value if isinstance(value, tuple | list) else (value,)) if isinstance(x, Tensor)]
+    return [
+        x for x in (value if isinstance(value, tuple | list) else (value,)) if isinstance(x, Tensor)
+    ]
 
 
 def gradcheck(
@@ -51,7 +53,14 @@ def gradcheck(
             for at in range(output.numel()):
                 above = empty_of(output._shape, output.dtype)
                 above._storage.array[at] = 1
-                (gradient,) = grad(output, leaf, above, retain_graph=True, allow_unused=True, materialize_grads=True)
+                (gradient,) = grad(
+                    output,
+                    leaf,
+                    above,
+                    retain_graph=True,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
                 found.append(gradient.reshape(-1))
             for row, wanted in enumerate(quotients):
                 analytical = [column[row].item() for column in found]
@@ -63,19 +72,3 @@ def gradcheck(
                         f"numerical:{wanted[place]}\nanalytical:{analytical}\n"
                     )
     return True
-
-
-def gradgradcheck(func, inputs, grad_outputs=None, **kwargs):
-    """Say whether the gradients of the gradients are difference quotients, too."""
-    from torch._sampling import randn_like
-    from torch.autograd import grad
-
-    inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    outputs = _outputs(func(*inputs))
-    above = [randn_like(x).requires_grad_() for x in outputs]
-
-    def slope(*arguments):
-        xs, gs = arguments[: len(inputs)], arguments[len(inputs) :]
-        return grad(_outputs(func(*xs)), [x for x in xs if x.requires_grad], list(gs), create_graph=True)
-
-    return gradcheck(slope, (*inputs, *above), **kwargs)

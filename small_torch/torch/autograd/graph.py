@@ -12,7 +12,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
         self.pair = pack_hook, unpack_hook
 
     def __enter__(self):
-        Mode.saving = [*Mode.saving, self.pair]
+        Mode.saving = (*Mode.saving, self.pair)
 
     def __exit__(self, *_):
         Mode.saving = Mode.saving[:-1]

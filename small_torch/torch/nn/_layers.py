@@ -29,7 +29,9 @@ class Linear(Module):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = _made(out_features, in_features, device=device, dtype=dtype)
-        self.register_parameter("bias", _made(out_features, device=device, dtype=dtype) if bias else None)
+        self.register_parameter(
+            "bias", _made(out_features, device=device, dtype=dtype) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -87,10 +89,14 @@ class Embedding(Module):
 class _Norm(Module):
     def __init__(self, normalized_shape, eps, elementwise_affine, bias, device, dtype):
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         for name, there in (("weight", True), ("bias", bias)):
-            made = _made(*shape, device=device, dtype=dtype) if there and elementwise_affine else None
+            made = (
+                _made(*shape, device=device, dtype=dtype) if there and elementwise_affine else None
+            )
             self.register_parameter(name, made)
         self.reset_parameters()
 
@@ -101,7 +107,9 @@ class _Norm(Module):
             init.zeros_(self.bias)
 
     def extra_repr(self):
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class LayerNorm(_Norm):
@@ -122,7 +130,9 @@ class LayerNorm(_Norm):
 class RMSNorm(_Norm):
     """Scales each vector to a mean square of 1."""
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
+    ):
         super().__init__(normalized_shape, eps, elementwise_affine, False, device, dtype)
         del self._parameters["bias"]
 
@@ -164,7 +174,9 @@ class GELU(Module):
 
 def _activation(name, function):
     """A module that applies a function."""
-    return type(name, (Module,), {"forward": lambda self, input: function(input), "__module__": __name__})
+    return type(
+        name, (Module,), {"forward": lambda self, input: function(input), "__module__": __name__}
+    )
 
 
 ReLU, SiLU = _activation("ReLU", F.relu), _activation("SiLU", F.silu)

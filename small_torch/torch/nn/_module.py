@@ -72,13 +72,20 @@ class Module:
         )
 
     def __call__(self, *args, **kwargs):
+        own = self.__dict__
+        if not own["_forward_pre_hooks"] and not own["_forward_hooks"]:
+            return self.forward(*args, **kwargs)
         for hook in [*self._forward_pre_hooks.values()]:
             changed = hook(self, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
         found = self.forward(*args, **kwargs)
         for hook in [*self._forward_hooks.values()]:
-            changed = hook(self, args, kwargs, found) if hook in WITH_KEYWORDS else hook(self, args, found)
+            changed = (
+                hook(self, args, kwargs, found)
+                if hook in WITH_KEYWORDS
+                else hook(self, args, found)
+            )
             if changed is not None:
                 found = changed
         return found
@@ -111,7 +118,9 @@ class Module:
             ):
                 if name in own.get(held, ()):
                     if value is not None and not (held == "_buffers" and isinstance(value, Tensor)):
-                        kind = value.type() if isinstance(value, Tensor) else torch_name(type(value))
+                        kind = (
+                            value.type() if isinstance(value, Tensor) else torch_name(type(value))
+                        )
                         raise TypeError(f"cannot assign '{kind}' as {what.format(name)}")
                     own[held][name] = value
                     return
@@ -151,7 +160,11 @@ class Module:
         if hasattr(self, name) and name not in self._buffers:
             raise KeyError(f"attribute '{name}' already exists")
         self._buffers[name] = tensor
-        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+        (
+            self._non_persistent_buffers_set.discard
+            if persistent
+            else self._non_persistent_buffers_set.add
+        )(name)
 
     def add_module(self, name, module):
         if module is not None and not isinstance(module, Module):
@@ -257,7 +270,9 @@ class Module:
                     errors.insert(0, f"{kind} key(s) in state_dict: {quoted}. ")
         if errors:
             told = "\n\t".join(errors)
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{told}")
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{told}"
+            )
         return _IncompatibleKeys(missing, unexpected)
 
     def _take(self, name, held, given, full, assign):
@@ -318,7 +333,9 @@ class Module:
         return self._apply(move)
 
     def _as(self, dtype):
-        return self._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        return self._apply(
+            lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        )
 
     def float(self):
         return self._as(torch.float32)
@@ -418,7 +435,11 @@ class Sequential(Module):
 
     def __init__(self, *args):
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else enumerate(args)
+        named = (
+            args[0].items()
+            if len(args) == 1 and isinstance(args[0], OrderedDict)
+            else enumerate(args)
+        )
         for name, module in named:
             self.add_module(str(name), module)
 
@@ -483,7 +504,11 @@ class ModuleList(Module):
         if not runs:
             return f"{self._get_name()}()"
         lines = [
-            _indented(f"({first}): {shown}" if first == last else f"({first}-{last}): {last - first + 1} x {shown}")
+            _indented(
+                f"({first}): {shown}"
+                if first == last
+                else f"({first}-{last}): {last - first + 1} x {shown}"
+            )
             for first, last, shown in runs
         ]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"

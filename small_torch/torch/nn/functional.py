@@ -1,11 +1,14 @@
 """The functions of `torch.nn.functional` that the book uses."""
 
 import math
+from functools import cache
 
 import torch
-from torch import _autograd
+from torch import _autograd, _ops
 from torch._autograd import record, wanted
-from torch._tensor import FUNCTIONS
+from torch._kernels import DOUBLE, DOUBLES, call, js
+from torch._tensor import FUNCTIONS, make, rows, run
+from torch.amp import State
 
 
 def __getattr__(name):
@@ -57,8 +60,39 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 
 def linear(input, weight, bias=None):
-    found = input @ weight.t()
-    return found if bias is None else found + bias
+    width = input._shape[-1] if input._shape else 0
+    plain = weight.dim() == 2 and width == weight._shape[1] and 0 not in input._shape
+    same = input.dtype is weight.dtype and (bias is None or bias.dtype is weight.dtype)
+    if not plain or not same or input.is_complex() or State.on:
+        found = input @ weight.t()  # which says what does not fit
+        return found if bias is None else found + bias
+    lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
+    flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
+    found = _ops.matmul_kernel(flat, weight.detach().t(), (flat._shape[0], len(weight)), a.dtype)
+    found._shape = (*lead, len(weight))
+    found._stride = rows(found._shape)
+    if bias is not None:
+        run("add", found, found, bias)
+    if not wanted(input, weight, *([] if bias is None else [bias])):
+        return found
+    needed = [x is not None and x.requires_grad for x in (input, weight, bias)]
+
+    def back(above, input, weight):
+        flat = above.reshape(-1, above.size(-1))
+        return (
+            above @ weight if needed[0] else None,
+            flat.t() @ input.reshape(-1, width) if needed[1] else None,
+            flat.sum(0) if needed[2] else None,
+        )
+
+    name = (
+        "AddmmBackward0"
+        if bias is not None and len(lead) == 1
+        else "MmBackward0"
+        if len(lead) == 1
+        else "ViewBackward0"
+    )
+    return record(found, name, (input, weight, bias), back, input, weight)
 
 
 def _c_name(tensor):
@@ -73,9 +107,10 @@ def embedding(input, weight, padding_idx=None):
             f"Int; but got {input.type()} instead (while checking arguments for embedding)"
         )
     places = input.reshape(-1)
-    if places.numel() and not places.is_meta and not 0 <= places.min().item() <= places.max().item() < len(weight):
-        raise IndexError("index out of range in self")
-    rows = weight.detach().index_select(0, places).reshape(*input.shape, *weight.shape[1:])
+    try:
+        found = weight.detach().index_select(0, places).reshape(*input.shape, *weight.shape[1:])
+    except IndexError:
+        raise IndexError("index out of range in self") from None
     if wanted(weight):
 
         def back(above, places):
@@ -85,8 +120,8 @@ def embedding(input, weight, padding_idx=None):
                 found[padding_idx] = 0
             return found
 
-        record(rows, "EmbeddingBackward0", (weight,), (back,), places)
-    return rows
+        record(found, "EmbeddingBackward0", (weight,), (back,), places)
+    return found
 
 
 def one_hot(tensor, num_classes=-1):
@@ -122,7 +157,9 @@ def pad(input, pad, mode="constant", value=None):
             f"length {len(pad)} and input of dimension {input.dim()}"
         )
     shape, inner, outer = [*input.shape], [slice(None)] * input.dim(), [slice(None)] * input.dim()
-    for dim, before, after in zip(range(input.dim() - 1, -1, -1), pad[::2], pad[1::2]):
+    for dim, before, after in zip(
+        range(input.dim() - 1, -1, -1), pad[::2], pad[1::2], strict=False
+    ):
         size = shape[dim]
         shape[dim] += before + after
         inner[dim] = slice(max(-before, 0), size - max(-after, 0))
@@ -155,7 +192,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 def _normed_dims(input, normalized_shape, star):
     """The dimensions over which a norm is taken, which must have the shape that was said."""
-    wanted_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    wanted_shape = (
+        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    )
     count = len(wanted_shape)
     if tuple(input.shape[-count:]) != wanted_shape:
         shape = ", ".join(map(str, wanted_shape))
@@ -168,40 +207,76 @@ def _normed_dims(input, normalized_shape, star):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     dims = _normed_dims(input, normalized_shape, ", ")
-    found = _standardised(input, dims, eps)
-    found = found if weight is None else found * weight
-    return found if bias is None else found + bias
-
-
-def _standardised(input, dims, eps):
-    """Shifted and scaled to mean 0 and variance 1."""
-    x = input.detach() if input.dtype in (torch.float32, torch.float64) else input.detach().float()
-    far = x - x.mean(dims, keepdim=True)
-    scale = (far.square().mean(dims, keepdim=True) + eps).rsqrt()
-    found = (far * scale).to(input.dtype)
-    if not wanted(input):
-        return found
-
-    def back(above, input):
-        if _autograd.Mode.grad:  # this pass is itself to be differentiated: in operations that are
-            far = input - input.mean(dims, keepdim=True)
-            by = (far.square().mean(dims, keepdim=True) + eps).rsqrt()
-            even = far * by
-        else:
-            by, even = scale, found.detach()
-        rest = above - above.mean(dims, keepdim=True) - even * (above * even).mean(dims, keepdim=True)
-        return (rest * by).to(input.dtype)
-
-    return record(found, "NativeLayerNormBackward0", (input,), (back,), input)
+    if (
+        weight is not None
+        and input.dtype in (torch.float32, torch.float64)
+        and weight.dtype is not input.dtype
+    ):
+        raise RuntimeError(f"expected scalar type {_c_name(input)} but found {_c_name(weight)}")
+    return _normed("NativeLayerNormBackward0", input, dims, weight, bias, eps, False)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    dims = _normed_dims(input, normalized_shape, "" if isinstance(normalized_shape, int) else "")
-    x = input if input.dtype in (torch.float32, torch.float64) else input.float()
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
-    found = x * (x.square().mean(dims, keepdim=True) + eps).rsqrt()
-    found = found if weight is None else found * weight
-    return found.to(input.dtype)
+    dims = _normed_dims(input, normalized_shape, "")
+    if eps is None:
+        eps = torch.finfo(torch.float64 if input.dtype is torch.float64 else torch.float32).eps
+    if weight is not None and weight.dtype is not input.dtype:
+        return rms_norm(input, normalized_shape, None, eps) * weight
+    return _normed("MulBackward0", input, dims, weight, None, eps, True)
+
+
+def _normed(name, input, dims, weight, bias, eps, root):
+    """Shifted to mean 0, unless it is the root alone, and scaled to mean square 1, weighted and shifted."""
+    x, width = input.detach().contiguous(), math.prod(input._shape[-len(dims) :])
+    count = input.numel() // width if width else 0
+    found, kept = torch.empty_like(x), x.new_zeros((count, 2), dtype=torch.float64)
+    weight, bias = (
+        each if each is None or each.is_contiguous() else each.contiguous()
+        for each in (weight, bias)
+    )
+    if count:
+        DOUBLES[0] = eps
+        places = [_place(each) for each in (found, x, weight, bias)]
+        call(js.norm, *sum(places, ()), DOUBLE, kept._storage.base, count, width, root)
+    learned = [each for each in (weight, bias) if each is not None]
+    if not wanted(input, *learned):
+        return found
+
+    def back(above, input, weight, kept):
+        if _autograd.Mode.grad:  # this pass is itself to be differentiated
+            return _norm_back(above, input, weight, bias, dims, eps, root)
+        g, x = above.contiguous(), input.contiguous()
+        made, sums = torch.empty_like(x), x.new_zeros((2, width), dtype=torch.float64)
+        at = sums._storage.base
+        places = [_place(each) for each in (made, g, x, weight)]
+        call(js.norm_back, *sum(places, ()), at, at + width, kept._storage.base, count, width, root)
+        first, second = (each if each is None else each.shape for each in (weight, bias))
+        return (
+            made,
+            None if first is None else sums[0].reshape(first).to(weight.dtype),
+            None if second is None else sums[1].reshape(second).to(bias.dtype),
+        )
+
+    return record(found, name, (input, weight, bias), back, input, weight, kept)
+
+
+def _place(tensor):
+    """Where the numbers of a tensor begin, and the code of their type; 0 where there is none."""
+    return (0, 0) if tensor is None else (tensor._storage.base + tensor._offset, tensor.dtype.code)
+
+
+def _norm_back(above, input, weight, bias, dims, eps, root):
+    """The gradients of a norm, by operations that can be differentiated again."""
+    far = input if root else input - input.mean(dims, keepdim=True)
+    by = (far.square().mean(dims, keepdim=True) + eps).rsqrt()
+    even, up = far * by, above if weight is None else above * weight
+    rest = up - even * (up * even).mean(dims, keepdim=True)
+    rest = rest if root else rest - up.mean(dims, keepdim=True)
+    return (
+        rest * by,
+        None if weight is None else (above * even).sum_to_size(weight.shape),
+        None if bias is None else above.sum_to_size(bias.shape),
+    )
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
@@ -215,12 +290,15 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
         raise RuntimeError(f"Expected target size {[*shape]}, got {[*target.shape]}")
     if target.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_c_name(target)}")
-    count = input.size(classes)
+    count, numbers = input.size(classes), target._flat()
+    for number in numbers:
+        if number != ignore_index and not 0 <= number < count:
+            raise IndexError(f"Target {number} is out of bounds.")
+    if weight is None and ignore_index not in numbers:
+        losses = -input.gather(classes, target.long().unsqueeze(classes)).squeeze(classes)
+        return losses if reduction == "none" else getattr(losses, reduction)()
     counted = target != ignore_index
     places = target.long().masked_fill(~counted, 0)
-    wrong = places[(places < 0) | (places >= count)]
-    if wrong.numel():
-        raise IndexError(f"Target {wrong[0].item()} is out of bounds.")
     shares = counted.to(input.dtype) if weight is None else weight[places] * counted
     losses = -input.gather(classes, places.unsqueeze(classes)).squeeze(classes) * shares
     losses = losses.masked_fill(~counted, 0)
@@ -237,7 +315,9 @@ def cross_entropy(
     if target.shape == input.shape and target.is_floating_point():
         count = input.size(classes)
         target = target * (1 - label_smoothing) + label_smoothing / count
-        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(classes)
+        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(
+            classes
+        )
         if reduction == "none":
             return losses
         return losses.sum() if reduction == "sum" else losses.sum() / max(losses.numel(), 1)
@@ -268,36 +348,45 @@ def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
     """softmax(query keyᵀ · scale + mask) value; a row of scores in which nothing is left gives zeros."""
-    explicit = attn_mask is not None and not query.is_meta
-    attn_mask = _mask_of(query, key, value, attn_mask, is_causal)
+    _check(query, key, value, attn_mask)
     if enable_gqa:
         key, value = _repeated(query, key), _repeated(query, value)
-    scores = (query @ key.mT) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    scores = (query * (1 / math.sqrt(query.size(-1)) if scale is None else scale)) @ key.mT
+    if is_causal and not scores.is_meta:
+        scores = scores.masked_fill(_future(query.size(-2), key.size(-2)), -math.inf)
     if attn_mask is None:
+        return dropout(scores.softmax(-1), dropout_p) @ value
+    if attn_mask.dtype is torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+        empty = ~attn_mask.any(-1, keepdim=True)
+    else:
+        scores = scores + attn_mask.to(scores.dtype)
+        empty = (attn_mask.detach() == -math.inf).all(-1, keepdim=True)
+    if is_causal:
+        empty = (scores.detach() == -math.inf).all(-1, keepdim=True)
+    if scores.is_meta or not empty.any():
         weights = scores.softmax(-1)
     else:
-        if attn_mask.dtype is torch.bool:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        else:
-            scores = scores + attn_mask.to(scores.dtype)
-        empty = (scores.detach() == -math.inf).all(-1, keepdim=True) if explicit else None
-        if empty is not None and empty.any():
-            weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
-        else:
-            weights = scores.softmax(-1)
+        weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
     return dropout(weights, dropout_p) @ value
 
 
-def _mask_of(query, key, value, attn_mask, is_causal):
-    """Check what attends, and return one mask for both ways to ask for one."""
-    tensors = {"query": query, "key": key, "value": value}
-    kinds = {name: _plain(tensor.dtype) for name, tensor in tensors.items()}
-    if len({*kinds.values()}) > 1:
+@cache
+def _future(queries, keys):
+    """True where a key comes after a query."""
+    return torch.ones(queries, keys, dtype=torch.bool).triu(1)
+
+
+def _check(query, key, value, attn_mask):
+    """Refuse what PyTorch refuses."""
+    kinds = {name: x.dtype for name, x in (("query", query), ("key", key), ("value", value))}
+    if not kinds["query"] is kinds["key"] is kinds["value"]:
+        kinds = {name: _plain(kind) for name, kind in kinds.items()}
         raise RuntimeError(
             f"Expected query, key, and value to have the same dtype, but got query.dtype: {kinds['query']} "
             f"key.dtype: {kinds['key']} and value.dtype: {kinds['value']} instead."
         )
-    if min(tensor.dim() for tensor in tensors.values()) < 2:
+    if min(query.dim(), key.dim(), value.dim()) < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
             f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead."
@@ -307,16 +396,8 @@ def _mask_of(query, key, value, attn_mask, is_causal):
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise RuntimeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
-            f"{_plain(attn_mask.dtype)} and  query.dtype: {kinds['query']} instead."
+            f"{_plain(attn_mask.dtype)} and  query.dtype: {_plain(query.dtype)} instead."
         )
-    if not is_causal:
-        return attn_mask
-    causal = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
-    if attn_mask is None:
-        return causal
-    if attn_mask.dtype is torch.bool:
-        return attn_mask & causal
-    return attn_mask.masked_fill(~causal, -math.inf)
 
 
 def _plain(dtype):

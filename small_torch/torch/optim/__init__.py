@@ -39,7 +39,9 @@ class Optimizer:
                 held[place] = parameter = parameter[1]
             if not isinstance(parameter, torch.Tensor):
                 kind = type(parameter).__name__
-                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {kind}")
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {kind}"
+                )
             if not parameter.is_leaf:
                 raise ValueError("can't optimize a non-leaf Tensor")
         self.param_groups.append({**self.defaults, **param_group, "params": held})
@@ -89,8 +91,15 @@ class SGD(Optimizer):
         _not_negative(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize, **_UNUSED})
+        settings = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(
+            params, {**settings, "nesterov": nesterov, "maximize": maximize, **_UNUSED}
+        )
 
     def _move(self, parameter, gradient, group, state):
         if group["weight_decay"]:
@@ -99,7 +108,9 @@ class SGD(Optimizer):
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = gradient.clone()
             else:
-                state["momentum_buffer"].mul_(group["momentum"]).add_(gradient, alpha=1 - group["dampening"])
+                state["momentum_buffer"].mul_(group["momentum"]).add_(
+                    gradient, alpha=1 - group["dampening"]
+                )
             moved = state["momentum_buffer"]
             gradient = gradient.add(moved, alpha=group["momentum"]) if group["nesterov"] else moved
         parameter.add_(gradient, alpha=-group["lr"])
@@ -121,7 +132,13 @@ class Adam(Optimizer):
             raise NotImplementedError(
                 f"{type(self).__name__}(amsgrad=True) is not in the small torch of this page; open the page in Colab"
             )
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+        }
         extra = {"capturable": False, "decoupled_weight_decay": self.decoupled}
         super().__init__(params, {**settings, "maximize": maximize, **extra, **_UNUSED})
 
@@ -129,7 +146,10 @@ class Adam(Optimizer):
         first, second = group["betas"]
         if not state:
             state["step"] = torch.tensor(0.0)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["exp_avg"], state["exp_avg_sq"] = (
+                torch.zeros_like(parameter),
+                torch.zeros_like(parameter),
+            )
         state["step"] += 1
         step, mean, square = state["step"].item(), state["exp_avg"], state["exp_avg_sq"]
         if self.decoupled and _ops.adamw(parameter, gradient, mean, square, group, step):

@@ -21,13 +21,28 @@ def assert_close(
                 f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"
             )
         for first, second in zip(actual, expected, strict=True):
-            assert_close(first, second, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, msg=msg)
+            assert_close(
+                first,
+                second,
+                rtol=rtol,
+                atol=atol,
+                equal_nan=equal_nan,
+                check_dtype=check_dtype,
+                msg=msg,
+            )
         return
     what = "Tensor-likes" if isinstance(expected, torch.Tensor) and expected.dim() else "Scalars"
-    actual, expected = torch.as_tensor(actual).detach(), torch.as_tensor(expected).detach()
+    actual, expected = _tensor_of(actual), _tensor_of(expected)
     told = _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what)
     if told:
         raise AssertionError(told if msg is None else msg(told) if callable(msg) else msg)
+
+
+def _tensor_of(value):
+    """A tensor of what is compared; a float of Python has all its digits."""
+    return torch.as_tensor(
+        value, dtype=torch.float64 if isinstance(value, float) else None
+    ).detach()
 
 
 def _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what):
@@ -48,7 +63,10 @@ def _difference(actual, expected, rtol, atol, equal_nan, check_dtype, what):
     share = far / second.abs()
     exact = rtol == atol == 0
     if what == "Scalars":
-        allowed = "" if exact else f" (up to {atol} allowed)", "" if exact else f" (up to {rtol} allowed)"
+        allowed = (
+            "" if exact else f" (up to {atol} allowed)",
+            "" if exact else f" (up to {rtol} allowed)",
+        )
         return (
             f"Scalars are not {'equal' if exact else 'close'}!\n\nExpected {expected.item()} but got "
             f"{actual.item()}.\nAbsolute difference: {far.item()}{allowed[0]}\nRelative difference: "

@@ -17,14 +17,19 @@ class BlockMask:
 
 def _places(*sizes):
     """The numbers of batches, heads, queries and keys, each along a dimension of its own."""
-    return [torch.arange(size).reshape([-1 if d == at else 1 for d in range(4)]) for at, size in enumerate(sizes)]
+    return [
+        torch.arange(size).reshape([-1 if d == at else 1 for d in range(4)])
+        for at, size in enumerate(sizes)
+    ]
 
 
-def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device="cpu", BLOCK_SIZE=128, **_):  # noqa: N803
+def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device="cpu", BLOCK_SIZE=128, **_):
     return BlockMask(mask_mod, (B, H, Q_LEN, KV_LEN))
 
 
-def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, **_):
+def flex_attention(
+    query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, **_
+):
     """softmax(score_mod(query keyᵀ · scale)) value, of what `block_mask` keeps."""
     if enable_gqa:
         times = query.size(1) // key.size(1)

@@ -1,7 +1,5 @@
 """Sequences of different lengths in one tensor."""
 
-import torch
-
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     """Put sequences (length, …) into one tensor, each filled up to the longest."""
