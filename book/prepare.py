@@ -178,9 +178,9 @@ def pack(site: Path) -> None:
     """
     weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
-    paths = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
-    packed = [path for path in paths if path.parent != site / PYODIDE]
-    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in packed}
+    every = (path for path in site.rglob("*") if path.is_file() and path != target)
+    paths = sorted(path for path in every if path.parent != site / PYODIDE)
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in paths}
     files = _for_a_disk(files)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
