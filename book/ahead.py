@@ -1,7 +1,7 @@
 """Draws the pages of the book ahead of the builder, which asks for one after another.
 
 Each process is forked from the builder when that knows all pages and has drawn none, so it has all that
-drawing needs. A builder takes what came of each page, and what was logged on the way, from here.
+drawing needs. The builder takes the result of each page from here, and what was logged on the way.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Ahead:
                 self._waiting.insert(0, name)
 
     def take(self, name: str) -> Any:
-        """Return what came of `name`, wait for it if need be; raise what `draw` raised."""
+        """Wait for the result of `name` and return it; raise what `draw` raised."""
         records, result, error = self._results[name].result()
         for record in records:
             logging.getLogger(record.name).handle(record)
@@ -99,7 +99,7 @@ class Ahead:
 
 
 class _Kept(logging.Handler):
-    """Keeps what is logged in one process, to be said in another."""
+    """Keeps what is logged in one process, so that another can log it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Kept(logging.Handler):
 
 
 def _drawn(name: str) -> Outcome:
-    """Draw `name` in a process of its own; return what was logged, and what came of it."""
+    """Draw `name` in a process of its own; return what was logged, and the result."""
     kept = _Kept()
     handlers, LOG.handlers = LOG.handlers, [kept]
     try:

@@ -18,7 +18,7 @@ LOGO = [[1.0], [0.45, 1.0], [0.25, 0.6, 1.0]]  # as docs/assets/favicon.svg: a c
 LARGEST = 48  # rows or columns of a heatmap that can be told apart on a card
 COLOURS = 64
 
-HEATMAP = re.compile(r'<table class="heatmap">.*?<tbody>(.*?)</tbody>', re.DOTALL)
+HEATMAP = re.compile(r'<table class="heatmap[^>]*>.*?<tbody>(.*?)</tbody>', re.DOTALL)
 CELL = re.compile(r"<td(?P<attributes>[^>]*)>")
 SHADE = re.compile(r"--v:([\d.]+)")
 

@@ -51,25 +51,25 @@ def inlined(text: str, folder: Path) -> str:
     lines, above = text.split("\n"), ""
     for at, line in enumerate(lines):
         if IMAGE.search(line):
-            found = LINE.match(line)
-            if not found or above != FIGURE:
+            image = LINE.match(line)
+            if not image or above != FIGURE:
                 raise Misread(at + 1, f"a drawing {FORM}")
             try:
-                lines[at] = _inline(folder / found["file"], found["title"], found["said"])
+                lines[at] = _inline(folder / image["file"], image["title"], image["said"])
             except (OSError, ValueError) as error:
-                raise Misread(at + 1, f"{found['file']}{error}") from None
+                raise Misread(at + 1, f"{image['file']}{error}") from None
         above = line.strip() or above
     return "\n".join(lines)
 
 
 def named(text: str, line: int) -> str:
     """Return "drawings/name.svg: " where that `line` of a page shows a drawing, else ""."""
-    found = LINE.match(text.split("\n")[line - 1])
-    return f"{found['file']}: " if found else ""
+    image = LINE.match(text.split("\n")[line - 1])
+    return f"{image['file']}: " if image else ""
 
 
 def _inline(path: Path, title: str, said: str) -> str:
-    """Return the drawing at `path` as one line of HTML with its title and what is said of it."""
+    """Return the drawing at `path` as one line of HTML, with its title and its description."""
     root, name = read(path), path.stem
     for element in root.iter():
         element.tag = element.tag.removeprefix(SVG)

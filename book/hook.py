@@ -1,8 +1,9 @@
-"""MkDocs' face of the book: has each page prepared as it is drawn, and publishes what to take away.
+"""The hooks that MkDocs calls: each page is prepared as it is drawn, and its downloads are published.
 
-Thin on purpose. Pages are drawn ahead, side by side, where processes can be forked. Prose, math and figures are Markdown extensions that any builder can use, and
-`prepare` makes the rest, for MkDocs here and for any builder by `python -m book prepare`. What the
-search reads is made here, since the box that asks it is the theme's.
+This module is thin on purpose. Prose, math and figures are Markdown extensions that any builder can use;
+`prepare` makes the rest, for MkDocs here and for any builder by `python -m book prepare`. Where processes
+can be forked, pages are drawn ahead, side by side. The index of the search is made here, since its box
+belongs to the theme.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
-from book import ahead, prepare, search
+from book import ahead, prepare, run, search
 from book.markdown.math import MathError
 from book.serve import Served, say, take
 from literate.page import PageError, name_of, pages
@@ -53,7 +54,7 @@ class _Lab(File):
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Where pages are served, and not built, check what is saved."""
+    """Check each page that is saved, if pages are served and not built."""
     global _served
     if command == "serve":
         _served = Served()
@@ -62,14 +63,17 @@ def on_startup(command: str, dirty: bool) -> None:
 def on_serve(
     server: LiveReloadServer, config: MkDocsConfig, builder: Callable[..., None]
 ) -> LiveReloadServer:
-    """Check from now on; what is there at the start is drawn, and not run."""
+    """Check each page that is saved from now on. Pages that nobody has saved are drawn, and not run."""
     if _served:
         _served.watch(server)
     return server
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Say which version is drawn. Serve a book in which a link is dead, too; only a build is strict."""
+    """Set the version that templates show, and the script of the search.
+
+    A book with a dead link is served all the same: only a build is strict.
+    """
     config.extra["edition"] = prepare.edition(Path(config.config_file_path).parent)
     # Before the theme's own script, which would start a search of its own. A builder that knows no
     # hooks writes no index of ours, and keeps its search.
@@ -81,7 +85,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take the labs for pages, and publish each snippet as a file that a page links to."""
+    """Make pages of the labs, and publish each snippet as a file, to which pages link."""
     place = config.docs_dir, config.site_dir, config.use_directory_urls
     labs = {path: _Lab(path, *place) for path in files.src_uris if path.endswith(".ipynb")}
     files = Files([labs.get(file.src_uri, file) for file in files])
@@ -129,14 +133,14 @@ def _draw_ahead(config: MkDocsConfig, files: Files) -> None:
 
 
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
-    """Have the page drawn by us: read as a program before, completed after."""
+    """Have `_render` draw the page, in place of MkDocs."""
     page.meta = dict(UNSEARCHED)
     vars(page)["render"] = lambda *_: _render(page, config, files)
     return markdown
 
 
 def _render(page: SitePage, config: MkDocsConfig, files: Files) -> None:
-    """Make `page` what drawing it has made of it, here or ahead."""
+    """Set what drawing `page` results in, whether it is drawn now or was drawn ahead."""
     draw = partial(_drawn, page, config, files)
     if _served:
         return _served.draw(page, files, draw)
@@ -145,7 +149,7 @@ def _render(page: SitePage, config: MkDocsConfig, files: Files) -> None:
 
 
 def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]:
-    """Draw a page and what is beside it; return what that sets, to be taken where it was not drawn.
+    """Draw a page and the files beside it; return the attributes that this sets, for `take`.
 
     An error in it stops the build and names page.md:line.
     """
@@ -177,7 +181,7 @@ def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]
 def on_page_context(
     context: TemplateContext, page: SitePage, config: MkDocsConfig, nav: Navigation
 ) -> TemplateContext:
-    """Where pages are served, say what their checks found since they were drawn."""
+    """Show the result of the last check, if pages are served."""
     if _served and "check" in page.meta:
         prepared = page.meta["prepared"]
         state = _served.mark(page, prepared.program)  # a record may be there after it
@@ -190,9 +194,10 @@ def on_page_context(
 # After every plugin: the offline copy holds what they wrote.
 @event_priority(-200)
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write what a reader takes away: each page, the book as text, and the whole site as a zip."""
+    """Write the downloads: those of each page, the book as text, and the whole site as a zip."""
     _write_index(config)
     site = Path(config.site_dir)
+    run.write(Path(config.config_file_path).parent, site / "assets")
     prepared = [page.meta["prepared"] for page in _pages if "prepared" in page.meta]
     for one in prepared:
         for name, content in one.beside.items():
@@ -205,9 +210,9 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _write_index(config: MkDocsConfig) -> None:
-    """Write what the search reads. The home page is not in it: it leads to all the others."""
+    """Write the index of the search. The home page is not in it, since it leads to all the others."""
     keywords = config.extra.get("keywords", {})
-    found = [
+    entries = [
         search.Entry(
             page.url,
             unescape(page.meta["description"]),
@@ -218,7 +223,7 @@ def _write_index(config: MkDocsConfig) -> None:
         if "sections" in page.meta and not page.is_homepage
     ]
     site = Path(config.site_dir)
-    (site / "assets/search-index.js").write_text(search.script(found), encoding="utf-8")
+    (site / "assets/search-index.js").write_text(search.script(entries), encoding="utf-8")
     # The theme's own index is empty, and it reads that before it listens; from a disk, as a script.
     settings = (site / "search/search_index.json").read_text(encoding="utf-8")
     (site / "search/search_index.js").write_text(f"var __index = {settings}", encoding="utf-8")

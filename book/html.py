@@ -191,8 +191,8 @@ class Written(Treeprocessor):
                 if first != fence.line:
                     what = f'name="{name}" is taken by the heatmap at line {first}'
                     raise Misread(fence.line, what)
-        ids = [found for element in root.iter() if (found := element.get("id"))]
-        cells = [found for found in ids for name in names if re.fullmatch(rf"{name}(-\d+)+", found)]
+        ids = [own for element in root.iter() if (own := element.get("id"))]
+        cells = [own for own in ids for name in names if re.fullmatch(rf"{name}(-\d+)+", own)]
         for one, times in Counter([*ids, *names]).items():
             if times > 1 or one in cells:
                 what = f"the address `{one}` is taken; each stands once on a page"
@@ -203,5 +203,5 @@ class Written(Treeprocessor):
         """Return the error that says `what` at the line where a match of `pattern` ends."""
         lines = (unescape(CODE_SPAN.sub("", line)) for line in self.prose.split("\n"))
         prose = "\n".join(line.replace("\n", " ") for line in lines)
-        found = re.search(pattern, prose, re.IGNORECASE)
-        return Misread(prose.count("\n", 0, found.end()) + 1 if found else 1, what)
+        place = re.search(pattern, prose, re.IGNORECASE)
+        return Misread(prose.count("\n", 0, place.end()) + 1 if place else 1, what)

@@ -24,8 +24,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from book.figures.drawing import slim
-from book.figures.output import figure as output_figure
+from book.figures.drawn import figure as output_figure
+from book.figures.lab_chart import dress
+from book.figures.tables import on_a_phone
 from book.weight import joined
 from literate.fence import Misread, check_shown
 
@@ -41,6 +42,12 @@ COLOURS = {
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 CODE = re.compile(r"(?s)^(`{3,}).*?^\1|(`+)[^\n]*?\2", re.MULTILINE)
+COUNTED = re.compile(r"[−-]?[\d.]")  # how a cell of a column of numbers begins
+MANY, SHORT = (
+    7,
+    6,
+)  # columns, and letters of a word in their names, that fit side by side on a phone
+JOINT = re.compile(r"(?<=[a-z][._=])(?=\w)")
 HTML = re.compile(r"</?(?!https?:)[a-zA-Z][^>\n]*>?|<[!?]")
 # What Markdown would read in lines of HTML, which it should pass on as they are.
 LINES = re.compile(r"^ +(?=\n)|`|~|\t", re.MULTILINE)
@@ -110,13 +117,13 @@ def _lift(shown: list[str], tag: str) -> str:
 
 def _prose(text: str) -> str:
     """Return what a cell says; HTML is refused, since it could imitate what a cell has printed."""
-    said = CODE.sub("", text)
+    prose = CODE.sub("", text)
     try:
-        check_shown(said)
+        check_shown(prose)
     except Misread as error:
         raise LabError(f"holds {error}") from None
-    if found := HTML.search(said):
-        raise LabError(f"writes HTML, {found[0]!r}; a lab's text is Markdown alone")
+    if tag := HTML.search(prose):
+        raise LabError(f"writes HTML, {tag[0]!r}; a lab's text is Markdown alone")
     return text
 
 
@@ -187,9 +194,16 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
         own.unwrap()
     for table in shown.select("table.lab-table"):
         table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
+        _tell_words(table)
+    for table in shown.select("table.heatmap"):
+        rows = table.select("tbody > tr")
+        cells = [[cell.get_text() for cell in row.select("td")] for row in rows]
+        kind, style = on_a_phone(cells, [row.th.get_text() for row in rows if row.th])
+        if kind:
+            table["class"], table["style"] = f"heatmap {kind}", style
     for svg, number in zip(shown.select("svg"), drawings, strict=False):
         svg["role"] = str(svg.get("role", "img"))
-        slim(svg)
+        dress(svg)
         # Matplotlib repeats its ids from plot to plot.
         numbered = re.sub(r'( id="|href="#|url\(#)', rf"\1drawing-{number}-", str(svg))
         svg.replace_with(BeautifulSoup(numbered, "html.parser"))
@@ -199,6 +213,30 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
     return text if first in BLOCK_LEVEL_ELEMENTS else f"<div>{text}</div>"
 
 
+def _tell_words(table: Tag) -> None:
+    """Mark the cells of each column that holds words; numbers, the other columns, stand to the right.
+
+    The long name of a row, such as nn.MultiheadAttention, gets places where its line may end; the long
+    names of many columns stand upright on a phone.
+    """
+    lines = [row.find_all(["th", "td"]) for row in table.select("tr")]
+    if not lines:
+        return
+    head, *rows = lines
+    if len(head) >= MANY and max(len(word) for name in head for word in name.text.split()) > SHORT:
+        table["class"] = "lab-table upright"
+    for name, *cells in zip(head, *rows, strict=False):
+        named = [cell for cell in cells if cell.name == "th" and re.search("[a-z]", cell.text)]
+        if named or 2 * sum(bool(COUNTED.match(cell.text)) for cell in cells) < len(cells):
+            for cell in (name, *cells):
+                cell["class"] = "words"
+        for cell in named:
+            parts = JOINT.split(cell.text)
+            cell.clear()
+            for number, part in enumerate(parts):
+                cell.extend([BeautifulSoup().new_tag("wbr"), part] if number else [part])
+
+
 def _passed_on(html: str) -> str:
     """Return `html` so that Markdown passes it on as it is."""
-    return LINES.sub(lambda found: f"&#{ord(found[0][0])};" + found[0][1:], html)
+    return LINES.sub(lambda match: f"&#{ord(match[0][0])};" + match[0][1:], html)

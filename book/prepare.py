@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, repository, weight
+from book import card, lab, repository, run, weight
 from book.markdown.math import MathError, symbols
 from literate import export, record, site_markdown
 from literate.fence import blank_out
@@ -40,13 +40,14 @@ ARCHIVE = "attention-executed"
 KINDS = {".md": "markdown", ".ipynb": "notebook", ".py": "script", "-practice.ipynb": "practice"}
 # What the archive says of itself.
 OFFLINE = """\
-Open index.html in a browser: the whole book works from the disk.
+Open index.html in a browser: the whole book works from the disk, but for Run, which needs a host.
 
 Some notebooks and scripts load a trained model. Without a network, copy files/*.pt into the folder where
 PyTorch keeps what it has loaded, "checkpoints" below the one that this command prints:
 
     python -c "import torch; print(torch.hub.get_dir())"
 """
+PYODIDE = "assets/vendor/pyodide"  # which no browser starts from a disk
 VENDOR = Path(__file__).with_name("vendor")
 # A builder's own search reads every word of a page, so it must know what stands between words; the last
 # of these stands between a function and its argument, and is not seen. `offline` lets it search pages
@@ -100,6 +101,10 @@ def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ip
     colab = repository.colab(config["extra"]["repository"], practised)
     beside = _taken(program, config.get("site_url") or "", colab)
     exercises = colab if Path(practised).name in beside else ""
+    if known := run.known(program):
+        notebook = Path(source).with_suffix(".ipynb").as_posix()
+        colab = repository.colab(config["extra"]["repository"], notebook)
+        beside[known["program"]] = run.program(program, colab).encode()
     return Prepared(source, "", {}, _linked(program, source, labs, exercises), beside, program)
 
 
@@ -124,12 +129,12 @@ def known(prepared: Prepared, repository_name: str) -> dict[str, Any]:
     has neither.
     """
     meta: dict[str, Any] = {}
-    program, found = prepared.program, None
+    program, last_check = prepared.program, None
     if program and any(block.output for block in program.blocks):
-        found = record.of(program)
-        meta["check"] = {"record": asdict(found) if found else None}
+        last_check = record.of(program)
+        meta["check"] = {"record": asdict(last_check) if last_check else None}
     if meta or not program:
-        meta["report"] = repository.report(repository_name, prepared.source, found)
+        meta["report"] = repository.report(repository_name, prepared.source, last_check)
     return meta
 
 
@@ -167,8 +172,9 @@ def pack(site: Path) -> None:
     """
     weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
-    found = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
-    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
+    paths = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
+    packed = [path for path in paths if path.parent != site / PYODIDE]
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in packed}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
             entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")
@@ -213,6 +219,8 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
         # A list, since Zensical would sort the keys of a dictionary.
         guarded = [[i, piece] for i, (piece, block) in enumerate(pieces) if block.raises]
         meta["guarded"] = guarded
+        if runs := run.known(program):
+            meta["run"] = runs
     if "script" in downloads:
         meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
     return meta
@@ -248,8 +256,8 @@ def _minutes(html: str, stops: int) -> int:
 def _first_sentence(html: str) -> str:
     """Return the first sentence of the first paragraph, which asks the chapter's question."""
     paragraph = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
-    said = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
-    text = " ".join(symbols(said).split())
+    sentence = paragraph[1].replace("<msqrt>", "√") if paragraph else ""
+    text = " ".join(symbols(sentence).split())
     return re.split(r"(?<=[.?])\s", text)[0]
 
 
@@ -334,6 +342,7 @@ def write(root: Path) -> None:
         _write_page(one, target)
     for name, text in llms(config, book).items():
         (target / "docs" / name).write_text(text, encoding="utf-8")
+    run.write(root, target / "docs/assets")
     shutil.copytree(VENDOR, target / "docs/assets/vendor", dirs_exist_ok=True)
     (target / "mkdocs.yml").write_text(_settings(settings, edition(root)), encoding="utf-8")
 

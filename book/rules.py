@@ -39,8 +39,8 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None
             _check_veil(lines, code.line, output)
     if EXERCISES in lines:
         first = lines.index(EXERCISES)
-        found = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
-        asked = [(at, match[1]) for at, match in found if match]
+        exercises = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
+        asked = [(at, match[1]) for at, match in exercises if match]
         ends = [at for at, _ in asked[1:]] + [len(lines)]
         for (at, number), end in zip(asked, ends, strict=True):
             _check_exercise(lines[at:end], at + 1, number)

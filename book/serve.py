@@ -35,6 +35,7 @@ LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
 LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
 INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)").findall
 PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
+SOON = 0.2  # seconds of a run at most from a snapshot to the next
 AROUND = 2  # lines shown before and after one that cannot be read
 DRAWN = (*RUNS, "output", "attention")
 SHOWN = re.compile(
@@ -67,7 +68,12 @@ class Check(threading.Thread):
                 self.served.draw_again()
 
     def _check(self) -> None:
-        self.failures = record.check(self.page)
+        # Another check of this page, which is not done yet, has those that it makes.
+        snapshots = self.served.snapshots.pop(self.page.path, None) or run.Snapshots(SOON)
+        try:
+            self.failures = record.check(self.page, snapshots)
+        finally:
+            self.served.keep(self.page.path, snapshots)
         if self.served.checks[self.page.path] is not self:  # it was saved again meanwhile
             return
         outputs = [step.output.line for step in self.page.steps if step.output and step.is_output]
@@ -85,6 +91,7 @@ class Served:
 
     def __init__(self):
         self.checks: dict[Path, Check] = {}
+        self.snapshots: dict[Path, run.Snapshots] = {}  # of the page that was checked last
         self.wrote: set[str] = set()  # digests of the pages that UPDATE=1 wrote
         self.updates = os.environ.get("UPDATE", "0") not in ("", "0")
         self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
@@ -95,6 +102,7 @@ class Served:
         self.built = threading.Condition()  # held where `pending` is read or changed by a request
         self.left: set[str] = set()  # the same, in the build under way
         self.folder = tempfile.TemporaryDirectory(prefix="serve-")  # a change draws the book anew
+        self.kept = threading.Lock()  # held where `snapshots` change hands
         self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
@@ -181,6 +189,13 @@ class Served:
         else:
             check.start()
 
+    def keep(self, path: Path, snapshots: run.Snapshots) -> None:
+        """Have the next check of the page at `path` go on from `snapshots`, and no other page have any."""
+        with self.kept:
+            for other in [*self.snapshots]:
+                self.snapshots.pop(other).close()
+            self.snapshots[path] = snapshots
+
     def mark(self, page: SitePage, program: Page) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""
         check = self.checks[program.path]
@@ -207,7 +222,7 @@ def _check_free(server: LiveReloadServer) -> None:
 
 
 def _state_of(page: SitePage, files: Files) -> tuple:
-    """Return all that the drawing of a page rests on: files, and which of its links lead somewhere."""
+    """Return all that the drawing of a page depends on: files, and which of its links lead somewhere."""
     own, folder = Path(page.file.abs_src_path or ""), dirname(page.file.src_uri)
     text = own.read_text(encoding="utf-8", errors="replace")
     included = {Path(page.file.src_dir or "").parent / "snippets" / one for one in INCLUDED(text)}
@@ -218,15 +233,15 @@ def _state_of(page: SitePage, files: Files) -> tuple:
 
 
 def take(page: SitePage, files: Files, drawn: dict) -> None:
-    """Make a MkDocs page what was drawn of it, in another process or for another build."""
+    """Set on a MkDocs page what was `drawn`, in another process or for another build."""
     links = {files.get_file_from_path(name): to for name, to in drawn["links_to_anchors"].items()}
     vars(page).update(drawn | {"meta": dict(drawn["meta"]), "links_to_anchors": links})
 
 
 def _draw_error(page: SitePage, message: str) -> None:
-    """Make a MkDocs page say what is wrong with its source, and where."""
+    """Show, in place of a MkDocs page, what is wrong with its source, and where."""
     say(message)
-    at = int(found[1]) if (found := re.search(r"\.md:(\d+): ", message)) else 0
+    at = int(place[1]) if (place := re.search(r"\.md:(\d+): ", message)) else 0
     text = Path(page.file.abs_src_path or "").read_text(encoding="utf-8", errors="replace")
     lines = list(enumerate(text.split("\n"), 1))[max(at - AROUND - 1, 0) : at + AROUND]
     around = "".join(f"\n{'▸' if n == at else ' '}{n:5} | {line}" for n, line in lines if at)

@@ -1,4 +1,4 @@
-"""Makes the built site light: sends no style that no page uses, no remark, no indentation.
+"""Makes the built site light: leaves out styles that no page uses, comments and indentation.
 
 Material ships the styles of every component it has; a book uses half. A selector goes only if it
 needs a class or an attribute value that occurs in no page and no script of the site, so nothing
@@ -42,12 +42,12 @@ NEEDED = re.compile(r"\.(?P<class>[A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?(?P<va
 PROPERTY = re.compile(r"var\(\s*(--[\w-]+)")
 PICTURE = re.compile(rf"(?P<name>--[\w-]+):url\((?:{STRING}|[^)]*)\);?")
 ALIKE = re.compile(r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2">')
-# Where white space is part of what is said, and what stands between such places.
+# Elements whose white space is part of their text.
 VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 
 
 def minify(site: Path) -> None:
-    """Rewrite the pages, scripts and styles under `site`, so that less is sent and all is said."""
+    """Rewrite the pages, scripts and styles under `site` without what changes nothing that is shown."""
     for path in site.glob("**/*.html"):
         html = close_up(coloured(path.read_text(encoding="utf-8")))
         path.write_text(html, encoding="utf-8")
@@ -96,8 +96,8 @@ def trim(site: Path) -> None:
     sources = set(site.glob("assets/*.js")) - {words}
     scripts = [path.read_text(encoding="utf-8") for path in sources]
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
-    said = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
-    names = {name for text in said for name in NAME.findall(text)}
+    texts = [*scripts, *(tag for page in pages for tag in SAID_IN.findall(page))]
+    names = {name for text in texts for name in NAME.findall(text)}
     for path in site.glob("assets/javascripts/*.js"):
         made = MADE.findall(path.read_text(encoding="utf-8"))
         names.update(name for name in made if not UNASKED.match(name))
@@ -114,10 +114,10 @@ def trim(site: Path) -> None:
 def _kept(css: str, names: set[str]) -> str:
     """Return the rules that can still match something."""
 
-    def rule(found: re.Match) -> str:
-        selectors = SELECTOR.findall(found["selectors"])
+    def rule(matched: re.Match) -> str:
+        selectors = SELECTOR.findall(matched["selectors"])
         used = ",".join(selector for selector in selectors if _can_match(selector, names))
-        return used and used + found["body"]
+        return used and used + matched["body"]
 
     kept = RULE.sub(rule, re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S))
     return re.sub(r"@(?:media|supports)[^{}]*\{\}", "", kept)

@@ -59,8 +59,8 @@ def _export(page: Page, options: argparse.Namespace, written: set[Path]) -> None
         docs = page.root / "docs"  # whose folders tell pages of one name apart
         base = docs if page.path.is_relative_to(docs) else page.root
         name = page.path.relative_to(base).with_suffix("")
-    found = export.runnable(page, options.site_url).items()
-    files = {options.out / f"{name}{ending}": text.encode() for ending, text in found}
+    texts = export.runnable(page, options.site_url).items()
+    files = {options.out / f"{name}{ending}": text.encode() for ending, text in texts}
     for target, text in files.items():
         if target.exists() and target.read_bytes() != text:
             if target in written:

@@ -64,9 +64,9 @@ def fill(line: str, values: list) -> str:
 
 def _number(shown: str) -> Numeral | None:
     """Return the one number that is all of `shown`; None where it shows another thing."""
-    found = list(numerals(shown))
+    numbers = list(numerals(shown))
     plain = re.fullmatch(r"[-−]?[\d,]+(?:\.\d+)?(?:\s?%)?", shown)
-    return found[0] if plain and len(found) == 1 else None
+    return numbers[0] if plain and len(numbers) == 1 else None
 
 
 def _written(value: float, like: Numeral) -> str:

@@ -1,9 +1,10 @@
-"""The process in which a page runs: it executes blocks, says what each did, and judges nothing.
+"""The process in which a page runs: it executes blocks and reports what each did; it compares nothing.
 
 `run.py` starts this file as a script, so that a page finds torch and the standard library here and
 nothing else. As `fork` it is a fork server: it imports torch, computes nothing, and forks a page for
 each connection that it is handed. As `spawn`, where forking is missing or unsafe, it is one page.
-Messages are JSON, so that whoever reads them executes nothing of a page.
+A page that has run some blocks can become a fork server, too: its forks go on from there.
+Messages are JSON, so that reading one executes nothing of a page.
 
 While a block runs, `__main__` is the page, as it is when a reader runs the exported script, so pickle and
 `inspect.getsource` behave as they do there. Code of an include is compiled at lines after the end of the
@@ -29,6 +30,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -37,6 +39,7 @@ import warnings
 import weakref
 from json import dumps, loads
 from multiprocessing import connection as connections
+from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -64,7 +67,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def determine() -> None:
-    """Set every seed, and threads: in the page, for a fork draws seeds anew and takes no thread along."""
+    """Set every seed and the number of threads.
+
+    This is done in the page's own process, since a fork keeps no thread and draws new seeds.
+    """
     random.seed(SEED)
     if numpy := _installed("numpy.random"):
         numpy.seed(SEED)
@@ -74,7 +80,7 @@ def determine() -> None:
 
 
 def _installed(name: str) -> Any:
-    """Return the module of this name; None where it is not installed, since a page may do without."""
+    """Return the module of this name, or None where it is not installed: a page may do without it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -82,7 +88,7 @@ def _installed(name: str) -> Any:
 
 
 class BlockStopped(BaseException):
-    """A block did what none may; not an Exception, so that `except Exception` lets it through."""
+    """A block did what no block may do. It is no Exception, so that `except Exception` does not catch it."""
 
     __module__ = "builtins"  # so that a traceback names it without a module
 
@@ -102,7 +108,7 @@ class Printed(io.FileIO):
 
 
 class NoInput(io.StringIO):
-    """Standard input for a block: nobody is there to type."""
+    """The standard input of a block, which raises: nobody is there to type."""
 
     def readline(self, *_):
         raise RuntimeError("a block cannot ask for input: a page runs with nobody at the keyboard")
@@ -114,9 +120,9 @@ class PageProcess:
     """A page that runs in this process: one real module, `__main__` while a block runs.
 
     `source` is the page as one Python file, each line where tracebacks find it. In `folder` stand
-    `page`, the folder where it works; `page.py`, its script, which multiprocessing may import
-    again; `printed`, what it prints; and in a process of its own `aside`, what went to descriptor
-    1 past sys.stdout, and `stack`, where it was when it was ended.
+    `page`, the folder where it works, and `temporary`; `page.py`, its script, which multiprocessing may
+    import again; `printed`, what it prints; and in a process of its own `aside`, what went to
+    descriptor 1 past sys.stdout, and `stack`, where it was when it was ended.
     """
 
     def __init__(self, path: str, source: str, folder: str):
@@ -125,16 +131,21 @@ class PageProcess:
         self.future = 0  # what `from __future__` has turned on, for all blocks that follow
         self.module = types.ModuleType("__main__")
         self.module.__file__ = self.script = str(self.folder / "page.py")
-        lines = [line + "\n" for line in source.split("\n")]
-        for file in (path, self.script):
-            linecache.cache[file] = (len(source), None, lines, file)
+        self.show(source)
         self.printed = Printed(self.folder / "printed", "a")
         self.stdout = io.TextIOWrapper(self.printed, "utf-8", newline="\n", write_through=True)
         self.stderr = sys.stderr
         self.aside: tuple[int, tuple] | None = None  # a descriptor, and what its file is like
         self.block_context = contextlib.nullcontext()
+        self.descriptors: list[str] = []  # those that are open before the page opens any
         os.chdir(self.folder / "page")
         determine()
+
+    def show(self, source: str) -> None:
+        """Have tracebacks and `inspect` show the lines of `source`."""
+        lines = [line + "\n" for line in source.split("\n")]
+        for file in (self.path, self.script):
+            linecache.cache[file] = (len(source), None, lines, file)
 
     def take_over(self, environ: dict[str, str]) -> None:
         """Make this process the page's own, as `python page.py` would be in an empty folder."""
@@ -142,6 +153,7 @@ class PageProcess:
         os.environ.update(environ)
         sys.argv[:] = [self.script]
         sys.path.insert(0, os.getcwd())
+        tempfile.tempdir = None  # what was found out before this environment was
         sys.modules["__main__"] = self.module
         sys.stdin = sys.__stdin__ = NoInput()  # type: ignore[misc, assignment]
         sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
@@ -200,14 +212,14 @@ class PageProcess:
         os._exit((code or 0) & 0xFF)
 
     def report(self, code: str, start: int) -> dict[str, Any]:
-        """Execute `code` and say what came of it.
+        """Execute `code` and return its outcome.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
         text. "broken" says how it went round stdout, "unshown" what `execute` returned. "warned" lists
         message, category, file and line of each warning, "alive" the threads and processes that run on.
         """
         warned: list[tuple[str, str, str, int]] = []
-        said: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": None}
+        outcome: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": None}
         outside = sys.stdout, sys.modules["__main__"], warnings.showwarning
 
         def show(message, category, filename, lineno, file=None, line=None):
@@ -218,15 +230,31 @@ class PageProcess:
         self.error, self.printed.start = None, self.printed.tell()
         sys.stdout, sys.modules["__main__"], warnings.showwarning = self.stdout, self.module, show
         try:
-            said["unshown"] = self.execute(code, start)
+            outcome["unshown"] = self.execute(code, start)
         except BaseException as error:
             self.error = error
-            said["raised"] = type(error).__name__ or "an exception without a name"
-            said["last_line"] = _encodable(_last_line(error))
-            said["traceback"] = _encodable("".join(traceback.format_exception(error)))
-        said |= {"warned": warned, "alive": _alive(), "broken": self._went_round()}
+            outcome["raised"] = type(error).__name__ or "an exception without a name"
+            outcome["last_line"] = _encodable(_last_line(error))
+            outcome["traceback"] = _encodable("".join(traceback.format_exception(error)))
+        outcome |= {"warned": warned, "alive": _alive(), "broken": self._went_round()}
         sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
-        return said
+        return outcome
+
+    def is_forkable(self) -> bool:
+        """Say whether a fork of this process would be the same page: one thread, and its own memory.
+
+        A fork takes no other thread along. Processes, open files, shared memory and what lies in the
+        page's folders it would share with this process, and with other forks.
+        """
+        if sys.platform != "linux" or _children() or _descriptors() != self.descriptors:
+            return False
+        mappings = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+        folders = (self.folder / "page", self.folder / "temporary")
+        return not (
+            len(os.listdir("/proc/self/task")) > 1
+            or any(line.split()[1] == "rw-s" for line in mappings)
+            or any(any(folder.iterdir()) for folder in folders)
+        )
 
     def _went_round(self) -> str:
         """Say what was done to standard output besides printing, or "" when nothing was."""
@@ -242,10 +270,10 @@ class PageProcess:
 
 
 def _file_of(descriptor: int) -> tuple:
-    """Return which file a descriptor leads to, and its size."""
+    """Return the device, the inode and the size of the file behind a descriptor; () where it is closed."""
     with contextlib.suppress(OSError):
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino, found.st_size
+        state = os.fstat(descriptor)
+        return state.st_dev, state.st_ino, state.st_size
     return ()
 
 
@@ -269,7 +297,7 @@ def _is_for_show(expression: ast.expr, value: object) -> bool:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the line that names the exception; the first, where the message has several."""
+    """Return the line of a traceback that names the exception, the first one if its message has several."""
     entries = traceback.format_exception_only(error)
     # Before it stands the code of a SyntaxError, indented; after it stand notes.
     named = (entry for entry in entries if not entry.startswith(" "))
@@ -289,37 +317,58 @@ def _alive() -> list[str]:
 
 def _children() -> list[int]:
     """List the processes whose parent is this one; none where the system does not tell."""
-    found = []
+    children = []
     for file in glob.glob("/proc/self/task/*/children"):
         with contextlib.suppress(OSError):
-            found += [int(pid) for pid in Path(file).read_text().split()]
-    return found
+            children += [int(pid) for pid in Path(file).read_text().split()]
+    return children
 
 
-def serve_page(connection: connections.Connection) -> None:
-    """Run the blocks that come over `connection`, and report on each; never returns."""
+def _descriptors() -> list[str]:
+    """List what is open in this process, the listing itself included."""
+    return sorted(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else []
+
+
+def serve_page(connection: connections.Connection, page: PageProcess | None = None) -> None:
+    """Run the blocks that come over `connection`, and report on each; never returns.
+
+    Where there is a `page`, this process is a fork of it, and goes on with the blocks that follow.
+    """
     own = os.getpid()
     _say(connection, pid=own)  # first of all: so a page that does not start can be ended
     told = loads(connection.recv_bytes())
     environ = told.pop("environ")
-    page = PageProcess(**told)
-    page.take_over(environ)
+    if page:
+        page.show(told["source"])
+    else:
+        page = PageProcess(**told)
+        page.take_over(environ)
+    page.descriptors = _descriptors()
     _say(connection)
-    while block := loads(connection.recv_bytes()):
-        said = page.report(block["code"], block["start"])
+    while request := loads(connection.recv_bytes()):
+        if "stand" in request:
+            control = reduction.recv_handle(connection)
+            connection.close()
+            state = random.getstate()  # which a fork would draw anew
+            connection = fork_server(socket.socket(fileno=control))
+            random.setstate(state)
+            serve_page(connection, page)
+        outcome = page.report(request["code"], request["start"])
         if os.getpid() != own:  # the block forked, and this is the other one
             if isinstance(page.error, SystemExit):
                 page.leave(page.error.code)
-            (page.folder / f"strayed.{block['line']}").touch()
+            (page.folder / f"strayed.{request['line']}").touch()
             os._exit(1)
-        _say(connection, **said)
+        # Where other runs may go on from here; it takes as long as a small block.
+        forkable = request["shares"] and page.is_forkable()
+        _say(connection, **outcome, forkable=forkable)
     page.end()
     _say(connection)
     os._exit(0)
 
 
-def _say(connection: connections.Connection, **said: object) -> None:
-    connection.send_bytes(dumps(said).encode())
+def _say(connection: connections.Connection, **message: object) -> None:
+    connection.send_bytes(dumps(message).encode())
 
 
 def fork_server(control: socket.socket) -> connections.Connection:
@@ -339,7 +388,7 @@ def fork_server(control: socket.socket) -> connections.Connection:
                 _reap(*page, {pid for pid, *_ in pages.values()})
                 continue
             grace, handles, *_ = socket.recv_fds(control, 64, 1, socket.MSG_CMSG_CLOEXEC)
-            if not handles:  # whoever started this process is gone
+            if not handles:  # the process at the other end has ended
                 _kill_all(set())
                 os._exit(0)
             connection = connections.Connection(handles[0])
@@ -350,7 +399,8 @@ def fork_server(control: socket.socket) -> connections.Connection:
             os.setsid()
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            return connection  # and let go of the control and of other pages' connections
+            control.close()
+            return connection  # and let go of other pages' connections
 
 
 def _reap(pid: int, connection: connections.Connection, grace: float, pages: set[int]) -> None:
@@ -365,7 +415,7 @@ def _reap(pid: int, connection: connections.Connection, grace: float, pages: set
 
 
 def _orphans(pages: set[int]) -> list[int]:
-    """List the children that are no page and still run; those that have ended are reaped."""
+    """List the children that still run and are no pages; reap those that have ended."""
     others = [pid for pid in _children() if pid not in pages]
     return [pid for pid in others if os.waitpid(pid, os.WNOHANG) == (0, 0)]
 

@@ -23,13 +23,13 @@ def fences(text: str, root: Path, project: Project) -> list[Fence]:
     Raises Misread where an info string cannot be read, or a fence is not closed.
     """
     lines = text.split("\n")
-    found = [
+    read = [
         _fence(token, lines, project)
         for token in MarkdownIt("commonmark").parse(text)
         if token.type == "fence"
     ]
-    check_characters(found, text, (*RUNS, *project.kinds))
-    return found
+    check_characters(read, text, (*RUNS, *project.kinds))
+    return read
 
 
 def _fence(token: Token, lines: list[str], project: Project) -> Fence:

@@ -1,4 +1,4 @@
-"""Hold what a block printed against what the page says, and say where they part.
+"""Compare what a block printed with what the page says, and say where they differ.
 
 Everything but a float agrees only as the same text. Equal floats agree however they are written:
 `15.` and `15.0000`, `-0.0` and `0.0`. Another float may lie one unit of the last printed place
@@ -7,6 +7,8 @@ number in twenty of an output may, rounded up, and those that do keep their orde
 is written otherwise, the printer pads otherwise: then blanks beside numbers count for nothing.
 In an output whose numbers are all written alike, each blank counts.
 """
+
+from __future__ import annotations
 
 import difflib
 import math
@@ -21,9 +23,8 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from literate.page import Block, Page
-
-if TYPE_CHECKING:  # judging imports no torch
+if TYPE_CHECKING:  # judging imports neither torch nor what reads Markdown: it is done in a browser, too
+    from literate.page import Block, Page
     from literate.run import Result, Run
 
 # What Python, NumPy and PyTorch print for a float: with a point or a signed power, so that neither
@@ -40,11 +41,11 @@ MOVERS = 20  # one number in so many may use its allowance
 SHOWN = 8  # lines shown
 MOST = 200  # differences told
 WIDEST = 160  # characters of a line
-NOT_RUN = "not run to the end"  # what is said of a block that follows one that failed
+NOT_RUN = "not run to the end"  # in the report on a block that follows one that failed
 
 
 class Part(NamedTuple):
-    """Where two lines part: the place in the printed one, what stands there in both, and the `kind`.
+    """Where two lines differ: the place in the printed one, what stands there in both, and the `kind`.
 
     Numbers are "equal", though written otherwise, "near" or "far"; blanks beside a number are a
     "blank", and all else is "text".
@@ -58,7 +59,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Difference:
-    """One line that differs: its index in the page's text, both versions, and where they part."""
+    """One line that differs: its index in the page's text, both versions, and the parts that differ."""
 
     index: int
     expected: str | None
@@ -84,17 +85,19 @@ def differences(expected: str, printed: str) -> list[Difference]:
     if len(before) != len(after):
         return _realign(before, after)
     pairs = enumerate(zip(before, after, strict=True))
-    found = [Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new]
-    parts = [part for difference in found for part in difference.parts]
+    differing = [
+        Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new
+    ]
+    parts = [part for difference in differing for part in difference.parts]
     near = [part for part in parts if part.kind == "near"]
     excused = {"equal"}
     if any(part.kind in ("equal", "near", "far") for part in parts):
         excused.add("blank")  # another number, so perhaps another padding
     if len(near) <= math.ceil(len(NUMBER.findall(expected)) / MOVERS) and _in_order(near):
         excused.add("near")
-    for difference in found:
+    for difference in differing:
         difference.parts = [part for part in difference.parts if part.kind not in excused]
-    return [difference for difference in found if difference.parts][:MOST]
+    return [difference for difference in differing if difference.parts][:MOST]
 
 
 def agree(expected: str, printed: str) -> bool:
@@ -102,7 +105,7 @@ def agree(expected: str, printed: str) -> bool:
     return not differences(expected, printed)
 
 
-def check(page: Page, block: Block, result: "Result") -> Failure | None:
+def check(page: Page, block: Block, result: Result) -> Failure | None:
     """Return the Failure of `block`, given the Result of running it, or None when it holds."""
     printed, output = text_of(block, result), block.output
     where = f"the block on line {block.line}"
@@ -110,8 +113,8 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
         return _failure(page, result.line or block.line, result.broken)
     if result.raised and result.raised != block.raises:
         wanted = f"; the page expects {block.raises}" if block.raises else ""
-        said = result.traceback, _so_far(result.printed)
-        return _failure(page, result.line, result.last_line + wanted, *said)
+        parts = result.traceback, _so_far(result.printed)
+        return _failure(page, result.line, result.last_line + wanted, *parts)
     if result.printed and not result.printed.endswith("\n"):
         what = f"{where} leaves its last line open, in which a script would go on; end the line"
         return _failure(page, block.line, what, _so_far(result.printed))
@@ -131,15 +134,18 @@ def check(page: Page, block: Block, result: "Result") -> Failure | None:
         accept = f"To accept it: make update PAGE={page.name}"
         failure = _failure(page, output.line, what, _so_far(printed), accept)
         return failure if printed != output.text else None
-    if found := differences(output.text, printed):
+    if differing := differences(output.text, printed):
         what = f"the output differs from what {where} prints"
         accept = f"To accept it: make update PAGE={page.name}"
-        return _failure(page, output.line + 1 + found[0].index, what, _diff(found), accept)
+        return _failure(page, output.line + 1 + differing[0].index, what, _diff(differing), accept)
     return None
 
 
-def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
-    """Run a page up to `block`: return why it does not hold, and why it need not on this platform."""
+def run_and_check(run: Run, block: Block) -> tuple[Failure | None, str]:
+    """Run a page up to `block`.
+
+    Returns why the block does not hold, and why that is excused on this platform, if it is.
+    """
     result, page = run.upto(block), run.page
     if run.failed and run.failed.line < block.line:
         what = f"{NOT_RUN}: the block on line {run.failed.line} failed first"
@@ -151,7 +157,7 @@ def run_and_check(run: "Run", block: Block) -> tuple[Failure | None, str]:
     return failure, why if excused else ""
 
 
-def text_of(block: Block, result: "Result") -> str:
+def text_of(block: Block, result: Result) -> str:
     """Return what the output fence of `block` must hold: what it printed, and how it ended."""
     ending = result.last_line if block.raises and result.raised else ""
     text = result.printed + ending
@@ -172,7 +178,7 @@ def pinned_torch(root: Path) -> str:
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package, without what names its build."""
+    """Return the version of an installed package without the name of its build, such as +cpu."""
     try:
         return version(package).partition("+")[0]
     except PackageNotFoundError:
@@ -180,7 +186,7 @@ def version_of(package: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text as a page can hold it: no blanks at the ends of lines, no empty lines at its end."""
+    """Split a text into lines, without blanks at their ends and without empty lines at the end of all."""
     lines = [line.rstrip() for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
@@ -192,18 +198,18 @@ def _parts(old: str, new: str) -> list[Part]:
     before, after = NUMBER.split(old), NUMBER.split(new)
     if len(before) != len(after):
         return [_text(old, new)]
-    found, at = [], 0
+    parts, at = [], 0
     for place, (a, b) in enumerate(zip(before, after, strict=True)):
         if a != b and place % 2:  # texts stand at even places, numbers at odd ones
-            found.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
+            parts.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
         elif a != b:
-            found.append(_text(a, b, at))
+            parts.append(_text(a, b, at))
         at += len(b)
-    return found
+    return parts
 
 
 def _text(old: str, new: str, at: int = 0) -> Part:
-    """Return the Part between two texts, of which `new` stands at `at` in its line, between numbers."""
+    """Return the Part in which two texts between numbers differ; `new` begins at column `at` of its line."""
     start = _alike(old, new, eq)
     end = _alike(old[start:][::-1], new[start:][::-1], eq)
     where = slice(at + start, at + max(len(new) - end, start + 1))
@@ -225,7 +231,7 @@ def _distance(page: str, printed: str) -> str:
 
 
 def _form(number: str) -> tuple[int, bool] | None:
-    """Return how many decimals a number has and whether a power; None for one that may not move."""
+    """Return how many decimals a number has and whether it has a power; None if it must be exact."""
     mantissa, power, _ = number.partition("e")
     whole, _, decimals = mantissa.partition(".")
     significant = (whole + decimals).lstrip("-+0")
@@ -233,25 +239,25 @@ def _form(number: str) -> tuple[int, bool] | None:
 
 
 def _in_order(near: list[Part]) -> bool:
-    """Say whether numbers that moved stand to each other as they did: no swap passes for drift."""
+    """Say whether the numbers that moved keep their order, so that no exchange passes for rounding."""
     values = sorted((Decimal(part.expected), Decimal(part.printed)) for part in near)
     printed = [new for _, new in values]
     return printed == sorted(printed)
 
 
 def _realign(before: list[str], after: list[str]) -> list[Difference]:
-    """Return the first Differences between texts of different length, but for their like ends."""
+    """Return the first Differences between texts of different length, after the lines in which both begin."""
     start = _alike(before, after, _near_lines)
     end = _alike(before[start:][::-1], after[start:][::-1], _near_lines)
     before, after = before[start : len(before) - end], after[start : len(after) - end]
     before, after = before[:MOST], after[:MOST]
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    found = []
+    differing = []
     for _, i, i_end, j, j_end in (step for step in matcher.get_opcodes() if step[0] != "equal"):
         for step, (old, new) in enumerate(zip_longest(before[i:i_end], after[j:j_end])):
             parts = [] if None in (old, new) else [_text(old, new)]
-            found.append(Difference(start + min(i + step, max(i_end - 1, i)), old, new, parts))
-    return found
+            differing.append(Difference(start + min(i + step, max(i_end - 1, i)), old, new, parts))
+    return differing
 
 
 def _near_lines(old: str, new: str) -> bool:
@@ -259,15 +265,15 @@ def _near_lines(old: str, new: str) -> bool:
 
 
 def _alike(before: Sequence, after: Sequence, same: Callable) -> int:
-    """Count the items with which both begin, as far as they are the same."""
+    """Count the items with which both sequences begin alike."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((i for i, pair in pairs if not same(*pair)), min(len(before), len(after)))
 
 
-def _diff(found: list[Difference]) -> str:
-    """Draw differences as page line, printed line and marks under what moved."""
+def _diff(differing: list[Difference]) -> str:
+    """Show each difference as the page's line, the printed line, and marks under what differs."""
     rows = []
-    for difference in found[:SHOWN]:
+    for difference in differing[:SHOWN]:
         places = [part.where for part in difference.parts]
         left = places[0].start - WIDEST // 2 if places and places[0].stop > WIDEST else 0
         marks = [" "] * max((place.stop for place in places), default=0)
@@ -279,7 +285,7 @@ def _diff(found: list[Difference]) -> str:
             ("    ", "".join(marks) or None),
         )
         rows += [sign + line[left : left + WIDEST] for sign, line in lines if line is not None]
-    more, least = len(found) - SHOWN, "at least " if len(found) >= MOST else ""
+    more, least = len(differing) - SHOWN, "at least " if len(differing) >= MOST else ""
     return "\n".join(rows) + (f"\n  … and {least}{more} more lines" if more > 0 else "")
 
 

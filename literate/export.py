@@ -159,8 +159,8 @@ def markdown(page: Page, site_url: str = "") -> str:
     An image is one of the site, where it has an address: its file stays there.
     """
 
-    def absolute(found: re.Match) -> str:
-        return found[0].replace(found["file"], _absolute(found["file"], address))
+    def absolute(image: re.Match) -> str:
+        return image[0].replace(image["file"], _absolute(image["file"], address))
 
     address = _address(page, site_url)
     lines = (IMAGE.sub(absolute, page.text) if address else page.text).split("\n")
@@ -296,8 +296,8 @@ def practised(page: Page) -> Page:
         elif asked and line[:1].strip():
             if folded == "tip":
                 kept[at - 1] = "</details>"
-            found = CONTAINER.match(line)
-            folded = found["type"] if found else ""
+            container = CONTAINER.match(line)
+            folded = container["type"] if container else ""
             kept[at] = {"": line, "tip": HINT}.get(folded, "")
         elif asked and folded != "success":
             kept[at] = line.removeprefix(" " * INDENT) if folded else line

@@ -1,4 +1,4 @@
-"""Find which code of a page its end needs, by the names that each statement makes and uses."""
+"""Find the code that the last blocks of a page need, by the names that each statement makes and uses."""
 
 import ast
 import builtins
@@ -80,8 +80,8 @@ def _names(statement: ast.stmt) -> tuple[set[str], set[str], set[str]]:
     used, scopes = set[str](), [module]
     for scope in scopes:
         scopes += scope.get_children()
-        found = [name for name in scope.get_symbols() if name.is_referenced()]
-        used |= {name.get_name() for name in found if scope is module or name.is_global()}
+        referenced = [name for name in scope.get_symbols() if name.is_referenced()]
+        used |= {name.get_name() for name in referenced if scope is module or name.is_global()}
     if isinstance(statement, ast.For):  # what it counts with is not asked of what stands before
         used -= _loaded(statement.target) - _loaded(statement.iter)
     changed = set[str]()

@@ -84,13 +84,13 @@ class Numbers:
 
     def hold(self, quoted: Numeral) -> list[int]:
         """Return the places of those that are `quoted`, rounded as it is; people leave out a minus."""
-        found, room = [], quoted.unit * (0.5 + 1e-6)
+        places_held, room = [], quoted.unit * (0.5 + 1e-6)
         for value in {quoted.value} if quoted.signed else {quoted.value, -quoted.value}:
             at = bisect_left(self.places, (value - room, -1))
             while at < len(self.places) and self.places[at][0] <= value + room:
-                found.append(self.places[at][1])
+                places_held.append(self.places[at][1])
                 at += 1
-        return sorted(found)
+        return sorted(places_held)
 
     def near(self, number: float, count: int = 2) -> str:
         """Return the nearest ones as they are written, up to `count` on each side."""

@@ -117,7 +117,7 @@ class Page:
 
     @cached_property
     def source(self) -> str:
-        lines = [""] * (len(self.lines) - 1)
+        lines = [""] * max(len(self.lines) - 1, *(block.start - 1 for block in self.blocks), 0)
         for block in self.blocks:
             code = block.code.split("\n")[:-1]
             lines[block.start - 1 : block.start - 1 + len(code)] = code
@@ -211,9 +211,9 @@ def pages(root: str | Path) -> list[Path]:
     """Return the paths of all pages of the book below `root`: the README, then docs/ in order."""
     root = Path(root)
     folders = os.walk(root / "docs", followlinks=True)
-    found = sorted(Path(folder, name) for folder, _, names in folders for name in names)
+    paths = sorted(Path(folder, name) for folder, _, names in folders for name in names)
     readme = root / "README.md"
-    return [path for path in [readme, *found] if is_page(path, root) and path.exists()]
+    return [path for path in [readme, *paths] if is_page(path, root) and path.exists()]
 
 
 def files(root: str | Path) -> list[Path]:
@@ -341,7 +341,7 @@ def _check_files(root: Path) -> None:
 def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
     """Turn fences into blocks, each with the output that follows it."""
     blocks: list[Block] = []
-    previous, end = None, len(lines)
+    previous, end = None, -(-len(lines) // 1000) * 1000  # so that another line moves no include
     for fence in fences:
         if fence.language in RUNS:
             blocks.append(Block(fence, fence.text, start=end if fence.include else fence.line + 1))

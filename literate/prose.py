@@ -105,18 +105,18 @@ def unsupported_numbers(page: Page) -> list[str]:
 
 
 def stale_in_notebook(path: Path) -> list[str]:
-    """Return the same for the Markdown cells of a lab, held by its code and its stored outputs."""
+    """Return the same for the Markdown cells of a lab, whose code and stored outputs hold the numbers."""
     places = [
         f"cell {number}, line {line}"
         for number, cell in enumerate(_cells(path), 1)
         for line in range(1, _text(cell).count("\n") + 3)
     ]
-    found = _complaints(_of_notebook(path))
-    return [f"{name_of(path)}: {places[line - 1]}: {what}" for line, what in found]
+    complaints = _complaints(_of_notebook(path))
+    return [f"{name_of(path)}: {places[line - 1]}: {what}" for line, what in complaints]
 
 
 def quotes(page: Page) -> bool:
-    """Say whether there is a number to hold in the prose of `page`."""
+    """Say whether the prose of `page` has a number that something must hold."""
     return any(one.digits >= DIGITS for one in numerals(_mask(_prose(page))))
 
 
@@ -147,7 +147,7 @@ class Paragraph(NamedTuple):
         # What a picture or a lab shows is told before it is computed.
         everywhere = self.text.is_lab or PICTURE.search(self.lines) is not None
         reached: dict[int, int] = {}  # of each source, by its line, the place of the last quoted
-        said: set[float] = set()
+        earlier: set[float] = set()
         for start, end in _parts(SENTENCES, self.prose):
             sentence = Paragraph(
                 self.text,
@@ -156,7 +156,7 @@ class Paragraph(NamedTuple):
                 self.prose[start:end],
             )
             if sentence.quoted:
-                yield from sentence._unheld(sources, everywhere, reached, said)
+                yield from sentence._unheld(sources, everywhere, reached, earlier)
                 for what in wrong_sums(sentence.prose):
                     yield sentence.line, f"the text says {what}"
 
@@ -165,7 +165,7 @@ class Paragraph(NamedTuple):
         sources: list[tuple[float, Source]],
         everywhere: bool,
         reached: dict[int, int],
-        said: set[float],
+        earlier: set[float],
     ) -> Iterator[tuple[int, str]]:
         """Yield (line, complaint) for each number of this sentence that `sources` do not hold."""
         reckoned = Source(0, Numbers(more=results(self.prose)), ordered=False)
@@ -183,8 +183,10 @@ class Paragraph(NamedTuple):
                     yield line, wrong
             elif source is None or one.padded:
                 yield line, self._nothing_holds(one)
-            elif source.ordered and one.value not in said:  # one that is said again may be anywhere
-                said.add(one.value)
+            elif (
+                source.ordered and one.value not in earlier
+            ):  # one that is said again may be anywhere
+                earlier.add(one.value)
                 places = source.numbers.hold(one)
                 at = next((at for at in places if at >= reached.get(source.line, 0)), None)
                 if at is None:
@@ -202,17 +204,17 @@ class Paragraph(NamedTuple):
 
 
 class _Linked:
-    """The sources where a paragraph links; they are read where all others hold a number not."""
+    """The sources of the places that a paragraph links. They are read only if no other holds a number."""
 
     def __init__(self, paragraph: Paragraph):
         self.paragraph = paragraph
 
     def __iter__(self) -> Iterator[Source]:
-        yield from self.found
+        yield from self.linked
 
     @cached_property
-    def found(self) -> list[Source]:
-        text, found = self.paragraph.text, []
+    def linked(self) -> list[Source]:
+        text, linked = self.paragraph.text, []
         for link in PLACE.finditer(self.paragraph.lines):
             other = text
             if link["file"]:
@@ -222,8 +224,8 @@ class _Linked:
                 other = _read(path, path.stat().st_mtime_ns)
             first, last = _section(other, link["anchor"] or "")
             # Their lines are not those of this page.
-            found += [s._replace(line=-s.line) for s in other.sources if first <= s.line <= last]
-        return found
+            linked += [s._replace(line=-s.line) for s in other.sources if first <= s.line <= last]
+        return linked
 
 
 def paragraphs(text: Text) -> Iterator[Paragraph]:
@@ -251,8 +253,11 @@ def _outwards(sources: list[Source], line: int) -> list[tuple[float, Source]]:
     before = [source for source in reversed(sources) if source.line <= line]
     after = [source for source in sources if source.line > line]
     step = BEFORE / AFTER
-    found = [*enumerate(before), *((step * (k + 0.75), source) for k, source in enumerate(after))]
-    return sorted(found, key=lambda pair: pair[0])
+    distances = [
+        *enumerate(before),
+        *((step * (k + 0.75), source) for k, source in enumerate(after)),
+    ]
+    return sorted(distances, key=lambda pair: pair[0])
 
 
 def _wrong_cell(text: Text, cell: re.Match, one: Numeral) -> str:
@@ -266,7 +271,7 @@ def _wrong_cell(text: Text, cell: re.Match, one: Numeral) -> str:
 
 def _cell_values(printed: str) -> dict[tuple[int, ...], float]:
     """Return the numbers of a printed tensor by their indices."""
-    found: dict[tuple[int, ...], float] = {}
+    values: dict[tuple[int, ...], float] = {}
     index: list[int] = []
     for token in re.findall(r"[\[\]]|-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)", printed):
         if token == "[":
@@ -274,10 +279,10 @@ def _cell_values(printed: str) -> dict[tuple[int, ...], float]:
         elif token == "]":
             index[-1:] = []
         elif index:
-            found.setdefault(tuple(index), float(token))
+            values.setdefault(tuple(index), float(token))
         if index and token != "[":
             index[-1] += 1
-    return found
+    return values
 
 
 def _section(text: Text, anchor: str) -> tuple[int, int]:
@@ -319,7 +324,7 @@ def _prose(page: Page) -> str:
 
 
 def _mask(text: str) -> str:
-    """Return `text` with blanks for what is no prose, each line and column where it was."""
+    """Return `text` with blanks in place of all that is no prose, so that lines and columns stay."""
     lines, apart = [], 0
     for line in text.split("\n"):
         heading = HEADING.match(line)
@@ -330,7 +335,7 @@ def _mask(text: str) -> str:
 
 
 def _blank(match: re.Match) -> str:
-    """Return blanks for markup, but for what it has a reader see or hear."""
+    """Return blanks in place of markup, and leave what a reader sees or hears of it."""
     if SPAN.fullmatch(match[0]):
         return match[0]
     blank = re.sub(r"[^\n]", " ", match[0])

@@ -1,14 +1,17 @@
 """The pytest face: each block of each page is a test named `docs/page.md::line 57`."""
 
 import re
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from literate import compare, prose, record
 from literate import run as runner
-from literate.page import SUFFIXES, Block, PageError, is_page, read
+from literate.page import SUFFIXES, Block, Page, PageError, is_page, read
+
+# The pages that this process has read, so that tests of them need not read them again.
+COLLECTED: dict[Path, Page] = {}
 
 # What the names of tests are made of, beside the names of their pages and numbers.
 ITEMS = (
@@ -72,7 +75,7 @@ class PageFile(pytest.File):
 
     def collect(self) -> "list[Held]":
         try:
-            self.page = read(self.path)
+            self.page = COLLECTED[self.path] = read(self.path)
             self.digest = record.digest(self.page)
             self.page.check_drawn()
             steps = self.page.steps
@@ -80,6 +83,7 @@ class PageFile(pytest.File):
             raise self.CollectError(str(error)) from None
         self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
         self.run: runner.Run | None = None
+        self.opened = ExitStack()
         self.compared: dict[str, int] = {}  # item that held → outputs that it compared
         self.reported: set[int] = set()  # lines of the blocks whose failures were reported
         items: list[Held] = [
@@ -94,12 +98,13 @@ class PageFile(pytest.File):
 
     def setup(self) -> None:
         with record.at_stake(self.page):
-            self.run = runner.Run(self.page, here=self.here)
+            snapshots = self.opened.enter_context(closing(runner.Snapshots()))
+            self.run = runner.Run(self.page, True, self.here, snapshots)
+            self.opened.enter_context(closing(self.run))
 
     def teardown(self) -> None:
         with record.at_stake(self.page):
-            if self.run:
-                self.run.close()
+            self.opened.close()
             # What ran in this process may owe something to the page before it.
             if self.compared.keys() == self.names and not self.here:
                 record.write(self.page, sum(self.compared.values()), self.digest)
@@ -160,7 +165,10 @@ class WithoutSolutions(Held):
     def check(self) -> tuple[int, str]:
         if self.parent.reported:
             pytest.skip("the page does not hold with its solutions either")
-        with closing(runner.Run(self.parent.page, False, self.parent.here)) as run:
+        first = self.parent.run
+        assert first, "setup began it"
+        shared = first.snapshots if len(first.results) == len(first.blocks) else None
+        with closing(runner.Run(self.parent.page, False, self.parent.here, shared)) as run:
             for block in run.blocks:
                 _hold(run, block, set())
         return 0, ""
@@ -170,8 +178,8 @@ class Prose(Held):
     """The numbers of the text are those that the page prints or computes with."""
 
     def check(self) -> tuple[int, str]:
-        if found := prose.unsupported_numbers(self.parent.page):
-            raise Failed("\n".join(found))
+        if complaints := prose.unsupported_numbers(self.parent.page):
+            raise Failed("\n".join(complaints))
         return 0, ""
 
 

@@ -1,9 +1,9 @@
 """What was checked, with which versions, and when: one record per page, in a folder that git ignores.
 
 A run in which every block of a page held writes the page's record, as the last thing that it does.
-Whatever else happens in a run deletes the record: a block that does not hold, and an error of the
-checker too. The site's mark says what a record says, as long as nothing changed that the check rests
-on: the page and what it includes, the files that it finds, the checker, and the pinned torch.
+Anything else deletes the record: a block that does not hold, and an error of the checker too. The
+site's mark says what a record says, as long as nothing has changed that the check depends on: the page
+and what it includes, the stored files, the checker, and the pinned torch.
 """
 
 import contextlib
@@ -11,26 +11,25 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from literate import compare, prose
 from literate.page import Page, files
-from literate.run import Run, solutions_come_early
+from literate.run import Run, Snapshots, solutions_come_early
 
 FOLDER = ".checked"
 
 
 def _digest_of_code(folder: Path) -> str:
     """Return a digest of the Python files below `folder`, the same whatever ends their lines."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        found.update(f"{path.relative_to(folder).as_posix()}\0{text}\0".encode())
-    return found.hexdigest()
+        sha.update(f"{path.relative_to(folder).as_posix()}\0{text}\0".encode())
+    return sha.hexdigest()
 
 
 CHECKER = _digest_of_code(Path(__file__).parent)  # as this process began with it
@@ -76,7 +75,7 @@ def _digest(parts: list[str], page: Page) -> str:
 
 
 def checker(page: Page) -> str:
-    """Return a digest of all code that a check of `page` rests on: this package, and its project's."""
+    """Return a digest of all code that a check of `page` depends on: this package, and its project's."""
     added = _digest_of_project(page.project.code)
     return hashlib.sha256(f"{CHECKER}{added}".encode()).hexdigest()
 
@@ -118,8 +117,8 @@ def renew(page: Page) -> Record | None:
 def _last(page: Page) -> Record | None:
     """Return the last record of `page`, of whatever text, where the checker and torch are the same."""
     try:
-        found = json.loads(_path(page).read_text(encoding="utf-8"))
-        record = Record(**{field.name: found[field.name] for field in fields(Record)})
+        stored = json.loads(_path(page).read_text(encoding="utf-8"))
+        record = Record(**{field.name: stored[field.name] for field in fields(Record)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
     now = checker(page), compare.pinned_torch(page.root) or record.torch
@@ -136,14 +135,18 @@ def at_stake(page: Page) -> Iterator[None]:
         raise
 
 
-def check(page: Page) -> dict[int, str]:
+def check(page: Page, snapshots: Snapshots | None = None) -> dict[int, str]:
     """Run `page`, with its solutions and without, and keep its record.
 
+    Both runs go on from where one of the `snapshots` stands, as far as nothing above that has changed.
     Returns the report on each block, and on each number of the prose, that does not hold, by the
     line of the fence or of the number.
     """
+    if snapshots is None:
+        with contextlib.closing(Snapshots()) as own:
+            return check(page, own)
     with at_stake(page):
-        checked, (failures, outputs) = digest(page), _run(page)
+        checked, (failures, outputs) = digest(page), _run(page, snapshots)
         if failures:
             remove(page)
         else:
@@ -151,33 +154,32 @@ def check(page: Page) -> dict[int, str]:
     return failures
 
 
-def _run(page: Page) -> tuple[dict[int, str], int]:
+def _run(page: Page, snapshots: Snapshots) -> tuple[dict[int, str], int]:
     """Run `page` as `check` says; return its failures, and how many outputs were compared."""
     failures: dict[int, str] = {}
     excused: set[int] = set()
-    solutions = (True, False)[: 1 + solutions_come_early(page)]
-    with ThreadPoolExecutor() as both:  # each waits for a process of its own
-        for differing, varying in both.map(partial(_run_once, page), solutions):
-            failures |= {at: report for at, report in differing.items() if at not in failures}
-            excused |= varying
+    for solutions in (True, False)[: 1 + solutions_come_early(page)]:
+        with contextlib.closing(Run(page, solutions, snapshots=snapshots)) as run:
+            differing, varying = _compare(run)
+        failures = differing | failures
+        excused |= varying
     for report in prose.unsupported_numbers(page):
         line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
         failures[line] = "\n".join(filter(None, [failures.get(line), report]))
     return failures, sum(step.is_output for step in page.steps) - len(excused)
 
 
-def _run_once(page: Page, solutions: bool) -> tuple[dict[int, str], set[int]]:
-    """Run `page` once; return its failures, and the lines of outputs that may differ here and do."""
+def _compare(run: Run) -> tuple[dict[int, str], set[int]]:
+    """Return the failures of a run, and the lines of outputs that may differ here and do."""
     failures: dict[int, str] = {}
     excused: set[int] = set()
-    with contextlib.closing(Run(page, solutions)) as run:
-        for block in run.blocks:
-            failure, why = compare.run_and_check(run, block)
-            at = (block.output or block.fence).line
-            if why:
-                excused.add(at)
-            elif failure:
-                failures[at] = failure.report
+    for block in run.blocks:
+        failure, why = compare.run_and_check(run, block)
+        at = (block.output or block.fence).line
+        if why:
+            excused.add(at)
+        elif failure:
+            failures[at] = failure.report
     return failures, excused
 
 

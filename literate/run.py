@@ -4,6 +4,9 @@ A page gets a fresh process, forked from one that has imported torch and compute
 forking is missing or unsafe, spawned. So nothing of a page can reach another, or this process,
 which holds the clock and ends whatever does not end by itself. Under `--pdb` alone pages run in
 pytest's own process, where a debugger needs them; what such a page changes, the next one meets.
+
+Runs of one page may share `Snapshots`: then a run goes on from the last block up to which an earlier
+one did the same, without its solutions or after a change further down.
 """
 
 import atexit
@@ -11,6 +14,7 @@ import builtins
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -23,7 +27,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import Pipe
+from multiprocessing import Pipe, reduction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,14 +53,14 @@ def fetched(root: Path, home: Path) -> dict[str, str]:
     Returns the variable of the environment that tells torch so; no page then asks the network.
     """
     folder = home / "hub" / "checkpoints"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for file in files(root):
         shutil.copy(file, folder)
     return {"TORCH_HOME": str(home)}
 
 
 class NotStarted(Exception):
-    """No process could be had for a page; the message says what was tried."""
+    """No process could be started for a page; the message says what was tried."""
 
 
 @dataclass
@@ -81,10 +85,17 @@ class Run:
     """One run of a page. Blocks run once, in order, when first asked for; the page ends with its last.
 
     With `here` the page runs in this process, for a debugger: nothing limits it, and what it
-    changes stays changed.
+    changes stays changed. Runs that share `snapshots` follow one another: each is closed, or goes no
+    further, before the next begins.
     """
 
-    def __init__(self, page: Page, solutions: bool = True, here: bool = False):
+    def __init__(
+        self,
+        page: Page,
+        solutions: bool = True,
+        here: bool = False,
+        snapshots: "Snapshots | None" = None,
+    ):
         self.page = page
         self.blocks = [b for b in page.steps if solutions or not b.solution]
         self.results: list[Result] = []
@@ -92,13 +103,17 @@ class Run:
         self.here = here
         self.process: _Here | _Process | None = None
         self.unstarted = ""  # why there is no process for the page
-        self.folder = tempfile.TemporaryDirectory(prefix="literate-", ignore_cleanup_errors=True)
-        self.printed = io.FileIO(Path(self.folder.name, "printed"), "w+")
+        self.shares = snapshots is not None
+        self.snapshots = snapshots or Snapshots()
+        self.told: dict[str, Any] = {}  # to each process of the page
+        self.forkable = False  # whether a snapshot can be made
+        self.since = time.monotonic()  # when the last one was
         self.alive: dict[str, int] = {}  # thread or process → line of the block that started it
 
     def upto(self, block: Block) -> Result:
         """Run the page up to and including `block`; return its Result."""
         place = self.blocks.index(block)
+        self._start()
         while len(self.results) <= place:
             self._run(self.blocks[len(self.results)])
         return self.results[place]
@@ -115,18 +130,19 @@ class Run:
         """End the page, wherever it is, and delete its folder."""
         if self.process:
             self.process.close()
-        self.printed.close()
-        self.folder.cleanup()
+        if not self.shares:
+            self.snapshots.close()
 
     def _run(self, block: Block) -> None:
-        self._start()
+        self._keep(block)
         if not self.process:
             result = Result(raised="no start", last_line=self.unstarted, line=block.line)
         elif self.process.over:
             result = Result(raised="an end before it", last_line="not run", line=block.line)
         else:
             told = {"code": block.code, "start": block.start, "line": block.line}
-            result = self._result(block, self.process.ask(told, LIMIT))
+            answer = self.process.ask(told | {"shares": self.shares}, LIMIT)
+            result = self._result(block, answer)
         if block is self.blocks[-1] and result.raised in ("", block.raises):
             result = self._end(block) or result
         if self.process and result.raised and result.raised != block.raises:
@@ -142,39 +158,61 @@ class Run:
                 self.unstarted = f"the page was not run: {error}"
 
     def _begin(self) -> "_Here | _Process":
-        folder = Path(self.folder.name).resolve()
-        (folder / "page").mkdir(exist_ok=True)
-        home = fetched(self.page.root, folder / "torch")
+        folder = self.snapshots.empty()
         code = [b.code for b in self.blocks if not (b.raises or b.fill)]
         (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         told = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
+        home = fetched(self.page.root, folder / "torch")
         if self.here:
             os.environ.update(home)
             return _Here(**told)
-        return _Process(**told, environ=os.environ | child.ENVIRONMENT | home)
+        home["TMPDIR"] = str(folder / "temporary")
+        self.told = told | {"environ": os.environ | child.ENVIRONMENT | home}
+        if snapshot := self.snapshots.last(self.page, self.blocks):
+            with contextlib.suppress(NotStarted):
+                process = _Process(snapshot, self.told)
+                self.results, self.alive = [*snapshot.results], dict(snapshot.alive)
+                return process
+        return _Process(_fork_server() if FORKS else None, self.told)
 
-    def _result(self, block: Block, said: dict | None) -> Result:
-        """Return what came of `block`, given what its process said; None when it said nothing."""
-        if said is None:
+    def _keep(self, following: Block) -> None:
+        """Make a snapshot before the block `following`, where one is due and the process allows it."""
+        done = self.blocks[: len(self.results)]
+        late = time.monotonic() - self.since > self.snapshots.seconds
+        first = following.solution and not any(block.solution for block in done)
+        if self.forkable and not self.failed and (late or first):
+            assert isinstance(self.process, _Process), "where a page runs here, nothing is shared"
+            snapshot = _Snapshot(self.process, _steps(self.page, done), self.results, self.alive)
+            self.snapshots.kept.append(snapshot)
+            self.since = time.monotonic()
+            try:
+                self.process = _Process(snapshot, self.told)
+            except NotStarted as error:
+                self.process, self.unstarted = None, f"the page did not go on: {error}"
+
+    def _result(self, block: Block, answer: dict | None) -> Result:
+        """Return the Result of `block`, given the answer of its process; None is no answer in time."""
+        if answer is None:
             what = f"the block at {self.page.name}:{block.line} ran longer than {LIMIT:g} s"
             return self._stopped(block, what)
-        if "ended" in said:
+        if "ended" in answer:
             what = f"the block on line {block.line} ended the process of its page"
-            return self._stopped(block, f"{what} ({_ending(said['ended'])})")
-        self.alive = {name: self.alive.get(name, block.line) for name in said["alive"]}
-        for warning in said["warned"]:
+            return self._stopped(block, f"{what} ({_ending(answer['ended'])})")
+        self.alive = {name: self.alive.get(name, block.line) for name in answer["alive"]}
+        self.forkable = answer.get("forkable", False)
+        for warning in answer["warned"]:
             self._warn(*warning)
         if strayed := self._strayed():
             return strayed
-        text, line = self._relabel(said["traceback"], block)
-        result = Result(self._printed(), said["raised"], said["last_line"], text, line)
-        if said["broken"]:
-            result.broken, result.line = said["broken"], block.line
-        elif said["unshown"] and not block.raises:
-            result.broken, at = said["unshown"]
+        text, line = self._relabel(answer["traceback"], block)
+        result = Result(self._printed(), answer["raised"], answer["last_line"], text, line)
+        if answer["broken"]:
+            result.broken, result.line = answer["broken"], block.line
+        elif answer["unshown"] and not block.raises:
+            result.broken, at = answer["unshown"]
             file, at = self.page.origin(at)
             result.line = at if file == self.page.path else line
-        elif block.fill and not said["raised"]:
+        elif block.fill and not answer["raised"]:
             try:
                 result.printed = block.fill(block.fence.text, json.loads(result.printed))
             except ValueError as error:
@@ -184,11 +222,11 @@ class Run:
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""
         assert self.process, "the last block ran there"
-        said = self.process.ask(None, min(GRACE, LIMIT))
-        if said is None:
+        answer = self.process.ask(None, min(GRACE, LIMIT))
+        if answer is None:
             return self._outlived(last, list(self.alive) or ["an exit handler"])
-        if "ended" in said:
-            what = f"the page's exit handlers ended its process ({_ending(said['ended'])})"
+        if "ended" in answer:
+            what = f"the page's exit handlers ended its process ({_ending(answer['ended'])})"
             return self._stopped(last, what)
         left = self.process.left()
         if printed := self._printed():
@@ -202,13 +240,15 @@ class Run:
 
     def _strayed(self) -> Result | None:
         """Return a Result if a process that a block forked ran on past the end of that block."""
-        lines = [int(mark.suffix[1:]) for mark in Path(self.folder.name).glob("strayed.*")]
+        lines = [
+            int(mark.suffix[1:]) for mark in Path(self.snapshots.folder.name).glob("strayed.*")
+        ]
         what = "the block forked, and the new process ran past its end; end it with os._exit"
         return Result(raised="a fork", last_line=what, line=min(lines)) if lines else None
 
     def _stopped(self, block: Block, what: str) -> Result:
         """Return the Result of a `block` whose process was ended, or ended itself."""
-        stack, path = Path(self.folder.name, "stack"), str(self.page.path)
+        stack, path = Path(self.snapshots.folder.name, "stack"), str(self.page.path)
         words = stack.read_text(errors="replace") if stack.exists() else ""
         for file in (path, child.__file__):  # which faulthandler writes in ASCII
             words = words.replace(file.encode("ascii", "backslashreplace").decode(), file)
@@ -235,7 +275,7 @@ class Run:
 
     def _printed(self) -> str:
         """Return what the page has printed since this was last asked."""
-        return self.printed.read().decode("utf-8", "backslashreplace")
+        return self.snapshots.printed.read().decode("utf-8", "backslashreplace")
 
     def _warn(self, message: str, category: str, file: str, line: int) -> None:
         """Warn here of what the page warned of there; no filter of this process makes it an error."""
@@ -246,30 +286,32 @@ class Run:
 
 
 def solutions_come_early(page: Page) -> bool:
-    """Say whether a block that is no solution stands after one that is: it must not lean on it."""
+    """Say whether a block stands after a solution and is none itself: it must not need the solution."""
     kinds = [block.solution for block in page.blocks]
     return True in kinds and False in kinds[kinds.index(True) :]
 
 
 def prepare() -> None:
-    """Start what pages are forked from, so that the first does not wait for torch."""
+    """Start the fork server, so that the first page does not wait until torch is imported."""
     if FORKS:
         _fork_server()
 
 
 def _ending(status: int | None) -> str:
-    """Say what the exit status of a process means; None where it is not known."""
+    """Say what the exit status of a process means; None is an unknown status."""
     if status is None or status >= 0:
         return f"exit status {'unknown' if status is None else status}"
     return signal.Signals(-status).name
 
 
 class _Process:
-    """A page in a process of its own, and our end of the line to it."""
+    """A page in a process of its own, and our end of the connection to it.
 
-    def __init__(self, **told):
-        fork_server = _fork_server() if FORKS else None
-        if not self._begin(fork_server) and fork_server and fork_server.forked:
+    It is forked from a fork server or a snapshot; without one it is spawned.
+    """
+
+    def __init__(self, source: "_Forks | None", told: dict[str, Any]):
+        if not self._begin(source) and isinstance(source, _ForkServer) and source.forked:
             # It could import torch, so something ended it meanwhile, and another takes its place.
             self._begin(_fork_server())
         self._send(told)
@@ -279,28 +321,36 @@ class _Process:
             self.close()
             raise NotStarted("its process did not get as far as the first block")
 
-    def _begin(self, fork_server: "_ForkServer | None") -> bool:
+    def _begin(self, source: "_Forks | None") -> bool:
         """Begin the process, and learn its number; return False, and leave none, where there is none."""
         self.over, self.pid = False, 0
         self.spawned: subprocess.Popen | None = None
         self.connection, theirs = Pipe()
         with theirs:
-            if fork_server:
-                fork_server.fork(theirs.fileno())
+            if source:
+                source.fork(theirs.fileno())
             else:
                 self.spawned = _python("spawn", theirs.fileno())
         self.pid = (self._receive(START) or {}).get("pid", 0)
-        if fork_server:
-            fork_server.forked = fork_server.forked or bool(self.pid)
+        if source:
+            source.forked = source.forked or bool(self.pid)
         if not self.pid:
             self.over = True
             self.connection.close()
-            process = fork_server.process if fork_server else self.spawned
-            assert process, "one of the two was to begin it"
-            process.kill()
-            process.wait()
-            _fork_server.cache_clear()
+            if source:
+                source.give_up()
+            elif self.spawned:
+                self.spawned.kill()
+                self.spawned.wait()
         return bool(self.pid)
+
+    def stand_still(self, control: socket.socket) -> None:
+        """Make a fork server of the process: it forks pages for the other end of `control`, and runs no further."""
+        with control:
+            self._send({"stand": "still"})
+            reduction.send_handle(self.connection, control.fileno(), self.pid)
+        self.over = True
+        self.connection.close()
 
     def ask(self, request: dict | None, seconds: float) -> dict | None:
         """Send `request` and return the answer; None, and the end of the process, after `seconds`.
@@ -330,18 +380,18 @@ class _Process:
         try:
             if not self.connection.poll(seconds):
                 return None
-            said = json.loads(self.connection.recv_bytes())
+            message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
-            said = _reap(self.spawned) if self.spawned else {"ended": None}
-        self.over = "ended" in said
-        return said
+            message = _reap(self.spawned) if self.spawned else {"ended": None}
+        self.over = "ended" in message
+        return message
 
     def _last_word(self, seconds: float) -> dict:
         """Return what is said when the process ends; {} if that is not within `seconds`."""
         deadline = time.monotonic() + seconds
-        while not self.over and (said := self._receive(max(0.0, deadline - time.monotonic()))):
+        while not self.over and (message := self._receive(max(0.0, deadline - time.monotonic()))):
             if self.over:
-                return said
+                return message
         return {}
 
     def _stop(self, *signals: int) -> None:
@@ -353,23 +403,26 @@ class _Process:
 
 
 def _reap(process: subprocess.Popen) -> dict:
-    """Wait for a spawned page, and say how it ended and whether its group outlived it."""
+    """Wait for a spawned page; return its exit status, and what of its process group still ran."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
     process.kill()
-    said = {"ended": process.wait(), "left": []}
-    deadline = time.monotonic() + (min(GRACE, LIMIT) if said["ended"] == 0 else 0.0)
+    message = {"ended": process.wait(), "left": []}
+    deadline = time.monotonic() + (min(GRACE, LIMIT) if message["ended"] == 0 else 0.0)
     with contextlib.suppress(AttributeError, OSError):  # no such group, or no groups
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGKILL)
-        said["left"] = ["a process"]
-    return said
+        message["left"] = ["a process"]
+    return message
 
 
 def _python(kind: str, handle: int) -> subprocess.Popen:
-    """Start child.py as a `kind`, with a `handle` to what leads here; no terminal reaches it."""
+    """Start child.py as a `kind` of process, which inherits one end of a connection as `handle`.
+
+    It has no standard input and no terminal.
+    """
     inherited: dict[str, Any]
     if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
@@ -384,22 +437,38 @@ def _python(kind: str, handle: int) -> subprocess.Popen:
         raise NotStarted(f"{sys.executable} did not start: {error.strerror}") from None
 
 
-class _ForkServer:
-    """The process that pages are forked from, and our end of the line to it."""
+class _Forks:
+    """A process that pages are forked from, and our end of the socket that leads to it."""
 
     def __init__(self):
         self.forked = False  # whether a page came from it
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, contextlib.ExitStack() as undone:
-            undone.enter_context(self.control)
-            self.process = _python("fork", theirs.fileno())
-            undone.pop_all()
-        atexit.register(self.end)
+        self.control, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def fork(self, handle: int) -> None:
         """Have a page forked on the connection `handle`, which ends where this process has ended."""
         with contextlib.suppress(ConnectionError):
             socket.send_fds(self.control, [str(min(GRACE, LIMIT)).encode()], [handle])
+
+    def give_up(self) -> None:
+        """Have it end, at once."""
+        self.control.close()
+
+
+class _ForkServer(_Forks):
+    """The process that has imported torch and computed nothing."""
+
+    def __init__(self):
+        super().__init__()
+        with self.theirs, contextlib.ExitStack() as undone:
+            undone.enter_context(self.control)
+            self.process = _python("fork", self.theirs.fileno())
+            undone.pop_all()
+        atexit.register(self.end)
+
+    def give_up(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        _fork_server.cache_clear()
 
     def end(self) -> None:
         """Wait for it to kill what its pages left, and to end."""
@@ -407,9 +476,69 @@ class _ForkServer:
         self.process.wait()
 
 
+class _Snapshot(_Forks):
+    """A page that stands still after some `steps`, with their results."""
+
+    def __init__(self, process: _Process, steps: tuple, results: list[Result], alive: dict):
+        super().__init__()
+        process.stand_still(self.theirs)
+        self.steps, self.results, self.alive = steps, [*results], dict(alive)
+
+
+class Snapshots:
+    """Where runs of one page stood still, and the folder in which they work, one after another.
+
+    A run makes one before its first solution, and whenever so many `seconds` have passed.
+    """
+
+    def __init__(self, seconds: float = math.inf):
+        self.seconds = seconds
+        self.kept: list[_Snapshot] = []
+        self.folder = tempfile.TemporaryDirectory(prefix="literate-", ignore_cleanup_errors=True)
+        self.printed = io.FileIO(Path(self.folder.name, "printed"), "w+")
+
+    def last(self, page: Page, blocks: list[Block]) -> _Snapshot | None:
+        """Return the last one that a run of `blocks` passes; let go of those that it does not pass."""
+        steps = _steps(page, blocks)
+        for snapshot in self.kept[:]:
+            if snapshot.steps != steps[: len(snapshot.steps)] or len(snapshot.steps) == len(steps):
+                snapshot.give_up()
+                self.kept.remove(snapshot)
+        return self.kept[-1] if self.kept else None
+
+    def empty(self) -> Path:
+        """Return the folder, empty but for what its snapshots hold open."""
+        folder = Path(self.folder.name).resolve()
+        for name in ("page", "temporary"):
+            (folder / name).mkdir(exist_ok=True)
+            for path in (folder / name).iterdir():  # the folder itself stays: processes stand in it
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for mark in folder.glob("strayed.*"):
+            mark.unlink()
+        self.printed.read()
+        return folder
+
+    def close(self) -> None:
+        """End all that stands still, and delete the folder."""
+        for snapshot in self.kept:
+            snapshot.give_up()
+        self.printed.close()
+        self.folder.cleanup()
+
+
+def _steps(page: Page, blocks: list[Block]) -> tuple:
+    """Return, for each block, all that its result depends on, the blocks above it aside."""
+    stored = [
+        (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files(page.root)
+    ]
+    return tuple(
+        (b.code, b.start, b.line, b.raises, b.fence.text if b.fill else "", stored) for b in blocks
+    )
+
+
 @cache
 def _fork_server() -> _ForkServer:
-    """Start this process's fork_server, once."""
+    """Return the fork server of this process; the first call starts it."""
     return _ForkServer()
 
 

@@ -66,11 +66,11 @@ def fences(text: str, root: Path, project: Project) -> list[Fence]:
         what = f"the site's Markdown fails on this page: {type(error).__name__}: {error}"
         raise Misread(1, what) from error
     tree = html5lib.parseFragment(drawn, container="article", namespaceHTMLElements=False)
-    _check_marks(tree, finder.found, mark)
-    check_characters(finder.found, text, (*RUNS, *project.kinds))
+    _check_marks(tree, finder.fences, mark)
+    check_characters(finder.fences, text, (*RUNS, *project.kinds))
     if html:
-        html.check(tree, finder.found)
-    return finder.found
+        html.check(tree, finder.fences)
+    return finder.fences
 
 
 def reads(root: Path) -> bool:
@@ -111,14 +111,14 @@ def _extensions(config: Path, _saved: int) -> dict[str, dict]:
 def _line_of_formula(tex: str, finder: _Finder, text: str) -> int:
     """Return the line where a formula begins; where it holds a fence, that of the fence."""
     if fence := re.search(r"wzxhzdk:(\d+)", tex):
-        return finder.found[int(fence[1])].line
+        return finder.fences[int(fence[1])].line
     place = re.search(r"\s+".join(map(re.escape, tex.split())), text)
     return text.count("\n", 0, place.start()) + 1 if place else 1
 
 
 def _includes(site: Markdown, text: str) -> dict[int, Include]:
     """Return what each line of a page that is an include shows, by its number."""
-    found: dict[int, Include] = {}
+    includes: dict[int, Include] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if "8<-" in line and "snippet" in site.preprocessors:
             try:
@@ -126,8 +126,8 @@ def _includes(site: Markdown, text: str) -> dict[int, Include]:
             except (SnippetMissingError, OSError, ValueError) as error:
                 raise Misread(number, f"{line.strip()}: {error}") from None
             if include:
-                found[number] = include
-    return found
+                includes[number] = include
+    return includes
 
 
 def _include(site: Markdown, line: str) -> Include | None:
@@ -185,7 +185,7 @@ class _Finder(SuperFencesBlockPreprocessor):
         ]
         self.includes, self.made = includes, made
         self.skipped = skipped  # lines of the page before the first that is converted
-        self.found: list[Fence] = []
+        self.fences: list[Fence] = []
         self.line = self.opened = 0  # where it looks on the page, and where the last fence opened
 
     def search_nested(self, lines: list[str]) -> list[str]:
@@ -206,7 +206,7 @@ class _Finder(SuperFencesBlockPreprocessor):
         """Give superfences line by line, and look at what it made of each."""
         first = self.skipped + 1
         for self.line, self.text in enumerate(lines, first):
-            before, count = self.fence, len(self.found)
+            before, count = self.fence, len(self.fences)
             yield self.text
             if self.fence and not before:
                 self.opened = self.line
@@ -214,7 +214,7 @@ class _Finder(SuperFencesBlockPreprocessor):
                 self._check_inside()
             elif not before:
                 self._check_outside()
-            elif len(self.found) == count:
+            elif len(self.fences) == count:
                 what = "this line is indented less than its fence, which opened on line"
                 raise ValueError(f"{what} {self.opened}")
         if self.fence:
@@ -272,8 +272,8 @@ class _Finder(SuperFencesBlockPreprocessor):
                 raise SuperFencesException(f"{FORM}; found one in other code")
             fence.include = self.includes[included[0]]
             fence.text = "".join(line[fence.indent :] + "\n" for line in fence.include.lines)
-        mark = f'{self.made}="{len(self.found)}"'
-        self.found.append(fence)
+        mark = f'{self.made}="{len(self.fences)}"'
+        self.fences.append(fence)
         # As deep as what the site draws, since markup that is left open may reach into it.
         tag = "figure" if fence.language in self.project.kinds else "div"
         return f"<{tag} {mark}><pre {self.made}><samp {mark}>.</samp></pre></{tag}>"
@@ -286,13 +286,15 @@ def _check_marks(root: Element, fences: list[Fence], mark: str) -> None:
     """
     parents = {child: parent for parent in root.iter() for child in parent}
     marks = [
-        (element, found) for element in root.iter() if (found := element.get(mark, "")).isdigit()
+        (element, number_marked)
+        for element in root.iter()
+        if (number_marked := element.get(mark, "")).isdigit()
     ]
     times = Counter(number for _, number in marks)
     tabs: dict[Element, tuple[Element, int]] = {}  # a set of tabs → the one that runs, and its line
     for number, fence in enumerate(fences):
         pair, name = marks[2 * number : 2 * number + 2], str(number)
-        if times[name] != 2 or any(found != name for _, found in pair):
+        if times[name] != 2 or any(number_marked != name for _, number_marked in pair):
             what = f"the site does not draw this fence, indented by {fence.indent}, here and once"
             where = "it stands in no list, note or tab so far in, or in other markup"
             raise Misread(fence.line, f"{what}: {where}")

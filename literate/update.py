@@ -1,7 +1,7 @@
 """Rewrite the outputs of a page that no longer agree with what its blocks print.
 
-It looks again before it writes: where the page, or what it includes, is no longer what ran, it touches
-nothing. It writes only what reads back as the same blocks, with outputs that agree and can be drawn.
+A page that has changed since it was run, or that includes a file which has, is left as it is. What is
+written reads back as the same blocks, with outputs that agree and can be drawn.
 """
 
 import os

@@ -90,8 +90,8 @@ class Processor(TorchDispatchMode):
     def __exit__(self, *failure):
         super().__exit__(*failure)
         if self.report:
-            said = {"perturbed": self.perturbed, "unknown": sorted(self.unknown)}
-            self.report.write_text(json.dumps(said))
+            counts = {"perturbed": self.perturbed, "unknown": sorted(self.unknown)}
+            self.report.write_text(json.dumps(counts))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -318,8 +318,8 @@ def _sum(given: Given, result: Tensor) -> Rounding:
 
 
 def _mean(given: Given, result: Tensor) -> Rounding:
-    found = _sum(given, result)
-    return found and (found[0] * (result.numel() / given["self"].numel()), found[1])
+    rounding = _sum(given, result)
+    return rounding and (rounding[0] * (result.numel() / given["self"].numel()), rounding[1])
 
 
 def _var(given: Given, result: Tensor) -> Rounding:
@@ -335,8 +335,8 @@ def _norm(given: Given, result: Tensor) -> Rounding:
 
 def _root_of(squares: Tensor, given: Given, result: Tensor) -> Rounding:
     """The rule of what a sum of `squares` decides, as large as the result."""
-    found = _total(squares, given, result)
-    return found and (result.double().abs(), found[1])
+    rounding = _total(squares, given, result)
+    return rounding and (result.double().abs(), rounding[1])
 
 
 def _cumsum(given: Given, result: Tensor) -> Rounding:

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from literate.page import pages, read
+from literate.pytest_plugin import COLLECTED
 
 ROOT = Path(__file__).parents[1]
 
-PAGES = [read(path) for path in pages(ROOT)]
+PAGES = [COLLECTED.get(path) or read(path) for path in pages(ROOT)]
 RUNNING = [page for page in PAGES if page.blocks]
 
 

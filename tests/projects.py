@@ -1,5 +1,6 @@
 """A book of one's own for each test: a folder with pages, snippets and the settings of this site."""
 
+import os
 from pathlib import Path
 from textwrap import dedent
 
@@ -47,6 +48,14 @@ def book(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
     return Book(tmp_path)
+
+
+@pytest.fixture
+def no_torch(tmp_path_factory, monkeypatch):
+    """Have every Python that starts from now on find no torch, and so start at once."""
+    folder = tmp_path_factory.mktemp("no-torch")
+    (folder / "torch.py").write_text("raise ModuleNotFoundError('torch')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
 
 
 def failures(page):

@@ -32,8 +32,8 @@ def forked(work):
             out.flush()
         os._exit(0)
     os.close(writer)
-    with open(reader, encoding="utf-8") as came:
-        text = came.read()
+    with open(reader, encoding="utf-8") as pipe:
+        text = pipe.read()
     os.waitpid(child, 0)
     return text
 

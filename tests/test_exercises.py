@@ -1,14 +1,13 @@
 """An exercise can be done: its stub is refused with a reason, its solution is right, and a hint stands between."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
+from functools import cache
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from literate import export
@@ -30,6 +29,12 @@ def exercises(page):
 
 def practised(page):
     """Return the cells of the page's practice notebook."""
+    return _practised(page.name)
+
+
+@cache
+def _practised(name):
+    page = next(page for page in PAGES if page.name == name)
     notebook = nbformat.reads(export.practice(page), as_version=4)
     nbformat.validate(notebook)
     return notebook.cells
@@ -75,24 +80,32 @@ def solved(page, cells):
     return filled
 
 
-def without_a_network(cells, home):
-    """Return an environment in which nothing is fetched; the files that the notebook names are there."""
-    folder = home / "torch/hub/checkpoints"
+NOWHERE = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+
+
+def put_files(cells, folder):
+    """Put the files that a practice notebook names into `folder`."""
     folder.mkdir(parents=True)
     for name in export.STORED.findall(cells[0].source):
         shutil.copy(ROOT / "docs/files" / name, folder)
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    return nowhere | {"TORCH_HOME": str(home / "torch"), "OMP_NUM_THREADS": "1", "HOME": str(home)}
 
 
-def printed_by(program, home, environ):
-    """Return the lines that a program prints, run by a Python of its own."""
-    (home / "practice.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-I", "practice.py"]
-    environ = environ | {"PATH": os.environ["PATH"]}
-    done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
+@pytest.fixture
+def printed_by(tmp_path, monkeypatch, recwarn):
+    """Return a function that runs the code of a notebook, without a network, and returns its lines.
+
+    Of the files of the book those are there that the notebook names.
+    """
+    for name, value in NOWHERE.items():
+        monkeypatch.setenv(name, value)
+
+    def printed_by(page, code):
+        put_files(practised(page), tmp_path / "docs/files")
+        results = played(replace(page, root=tmp_path), code)
+        assert [str(warning) for warning in recwarn] == []
+        return "".join(result.printed for result in results).splitlines()
+
+    return printed_by
 
 
 def unsolved(page):
@@ -109,10 +122,8 @@ def agree(lines, patterns):
 
 
 @each(SETTING, SOON)
-def test_a_practice_notebook_runs_as_it_is_and_says_what_is_not_filled_in_yet(page, tmp_path):
-    cells = practised(page)
-    program = "\n\n\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    lines = printed_by(program, tmp_path, without_a_network(cells, tmp_path))
+def test_a_practice_notebook_runs_as_it_is_and_says_what_is_not_filled_in_yet(page, printed_by):
+    lines = printed_by(page, [cell.source for cell in practised(page) if cell.cell_type == "code"])
     count = len(unsolved(page))
     report = [f"Exercise {n}: not done yet" for n in range(1, count + 1)]
     assert agree(lines, unsolved(page) + report), lines
@@ -120,11 +131,9 @@ def test_a_practice_notebook_runs_as_it_is_and_says_what_is_not_filled_in_yet(pa
 
 
 @each(SETTING, SOON)
-def test_with_the_solutions_a_practice_notebook_says_that_all_is_done(page, tmp_path):
-    cells = practised(page)
-    program = solved(page, [cell for cell in cells if cell.cell_type == "code"])
-    environ = without_a_network(cells, tmp_path)
-    lines = printed_by("\n\n\n".join(program), tmp_path, environ)
+def test_with_the_solutions_a_practice_notebook_says_that_all_is_done(page, printed_by):
+    cells = [cell for cell in practised(page) if cell.cell_type == "code"]
+    lines = printed_by(page, solved(page, cells))
     numbers = range(1, len(unsolved(page)) + 1)
     said = [f"Exercise {n}: {word}" for word in ("right", "done") for n in numbers]
     assert agree(lines, said), lines
@@ -133,10 +142,10 @@ def test_with_the_solutions_a_practice_notebook_says_that_all_is_done(page, tmp_
 
 @each(SETTING, SOON[:1])
 def test_all_cells_of_a_practice_notebook_run_in_jupyter(page, tmp_path, monkeypatch):
-    cells = practised(page)
-    for name, value in without_a_network(cells, tmp_path).items():
+    put_files(practised(page), tmp_path / "torch/hub/checkpoints")
+    home = {"TORCH_HOME": str(tmp_path / "torch"), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    for name, value in (NOWHERE | home | {"no_proxy": "127.0.0.1,localhost"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book = nbformat.reads(export.practice(page), as_version=4)
     NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -183,7 +192,8 @@ def test_the_practice_notebook_has_the_code_of_the_page_and_little_else(page):
     before = "".join(cell.source for cell in practised(page)).partition("## Exercises")[0]
     told = page.text.partition("\n## Exercises\n")[0]
     sentences = [s for s in re.findall(r"^[A-Z][^`\n]{60,}$", told, re.M) if s in before]
-    assert [s for s in sentences if not any(s in block.code for block in kept)] == []
+    code = "\n".join(block.code for block in kept)
+    assert [sentence for sentence in sentences if sentence not in code] == []
 
 
 def trial(page):

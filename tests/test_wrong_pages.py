@@ -43,13 +43,14 @@ WRONG = {
     "foundations/context.md": {
         "forgets the state": ("word @ W_input + state @ W_state", "word @ W_input"),
         "asks the first word only": ("embed(sentence).mean(dim=0) @ W", "embed(sentence)[0] @ W"),
-        "averages the channels": ("print(sentence.mean(dim=0),", "print(sentence.mean(dim=1),"),
+        "averages the channels": ("print(rows.mean(dim=0),", "print(rows.mean(dim=1),"),
         "the twin is the story": ("twin = boat.clone()  # a copy", "twin = boat"),
         "asks the wrong clue": (
             'weights[1, words.index("paid")]',
             'weights[1, words.index("rowed")]',
         ),
         "votes before it weighs": ("zip(context, context @ W,", "zip(context, embed(BOTH) @ W,"),
+        "keeps tanh": ("read(twin, keep)", "read(twin)"),
         "counts what is wrong": ("(3 + others > 0)", "(3 + others < 0)"),
     },
     "foundations/dot-product.md": {
@@ -107,7 +108,10 @@ WRONG = {
             "weights = torch.softmax(dots, dim=-1)",
         ),
         "divides by d": ("(dots / d**0.5).var()", "(dots / d).var()"),
-        "multiplies": ("steepest(scores / d**0.5)", "steepest(scores * d**0.5)"),
+        "multiplies": (
+            "W_key, scale=head_dim**-0.5)",
+            "W_key, scale=head_dim**0.5)",
+        ),
         "scales by the token's width": (
             "right = torch.softmax(Q @ K.T / head_dim**0.5",
             "right = torch.softmax(Q @ K.T / embed_dim**0.5",
@@ -299,6 +303,10 @@ WRONG = {
             "found = (patterns * weights / (1 - p)) @ clue",
             "found = (patterns.clamp(min=1 - p) * weights / (1 - p)) @ clue",
         ),
+        "what is kept is not made larger": (
+            "found = patterns @ torch.tensor(pair) / (1 - 0.1)",
+            "found = patterns @ torch.tensor(pair)",
+        ),
     },
     "correctness/order.md": {
         "positions forgotten": ("for word in words]] + positions", "for word in words]]"),
@@ -471,6 +479,35 @@ WRONG = {
             "weighted=a.weighted + b.weighted",
             "weighted=right.weighted",
         ),
+    },
+    "production/gates-and-sinks.md": {
+        "the sink takes no part": (
+            "parts = torch.cat([scores, sink[None]]).exp()",
+            "parts = torch.cat([scores, sink[None] - 99]).exp()",
+        ),
+        "one more key has a value": (
+            "torch.cat([values, torch.zeros(1, values.shape[1])])",
+            "torch.cat([values, torch.ones(1, values.shape[1])])",
+        ),
+        "the sigmoid of the other difference": (
+            "share = (scores.logsumexp(dim=0) - sink).sigmoid()\n    return",
+            "share = (sink - scores.logsumexp(dim=0)).sigmoid()\n    return",
+        ),
+        "the trained sink is left out": (
+            'zip([*words, "sink"], weights, strict=True)',
+            'zip([*words, "sink"], weights.flip(0), strict=True)',
+        ),
+        "the gate is not applied": ("{(gate * context).norm():.1f}", "{context.norm():.1f}"),
+        "the last weight is not dropped": (
+            "torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1] @ value",
+            "torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., 1:] @ value",
+        ),
+        "large scores are not large": ("size=2000.0)", "size=2.0)"),
+        "as many tokens as heads": (
+            "verdict(version, learned, T=5)",
+            "verdict(version, learned, T=4)",
+        ),
+        "the cap is no cap": ("capped = 5 * (scores / 5).tanh()", "capped = 5 * (scores / 5)"),
     },
     "production/flash.md": {
         "stores the scores too": (

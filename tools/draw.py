@@ -403,6 +403,25 @@ def cache(page: Page) -> Drawing:
     return made
 
 
+@drawing("production/gates-and-sinks.md")
+def sinks(page: Page) -> Drawing:
+    made = Drawing(256)
+    for at, (name, code) in enumerate(
+        (("without", "plain = "), ("with", 'head = trained["sink"]'))
+    ):
+        (line,) = re.findall(r"^she \S+ took .*", _block(page, code).output.text, re.MULTILINE)
+        shares = [(word, float(share)) for word, share in re.findall(r"(\w+) (\d\.\d\d)", line)]
+        floor = 104 + 126 * at
+        made.words([f"{name} a sink"], 6, floor - 80, text_anchor="start")
+        for place, (word, share) in enumerate(shares):
+            x, height = 10 + 54 * place, max(2, round(64 * share))
+            look = FILLED if word == "sink" else {}
+            made.add("rect", **look, x=x, y=floor - height, width=36, height=height)
+            made.words([word], x + 18, floor + 19)
+        made.add("path", **LINES, d=f"M4 {floor}H436")
+    return made
+
+
 @drawing("examples/averages.md")
 def avg(page: Page) -> Drawing:
     (even,) = tensors(page, "print(even)")

@@ -36,12 +36,18 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.]*\w)")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A page with one output damaged: the damage, the page's text, and where a failure may point."""
+    """A page with one output damaged: the damage, the output's new lines, and where a failure may point."""
 
     kind: str
     block: int
-    text: str
+    body: list[str]
     lines: range
+
+    def text(self, page):
+        """Return the text of `page` with this damage."""
+        fence, lines = page.steps[self.block].output, page.text.split("\n")
+        lines[fence.line : fence.end - 1] = [(fence.prefix + line).rstrip() for line in self.body]
+        return "\n".join(lines)
 
 
 def mutants(page, seed=0):
@@ -53,7 +59,7 @@ def mutants(page, seed=0):
         fence = block.output
         lines = fence.text.rstrip("\n").split("\n")
         if fence.language == "attention":
-            yield from _of_figure(page, index, fence, draw)
+            yield from _of_figure(index, fence, draw)
             continue
         for at, line in enumerate(lines):
             exactly = range(fence.line + 1 + at, fence.line + 2 + at)
@@ -63,18 +69,18 @@ def mutants(page, seed=0):
                 *_moved(line, draw),
             ):
                 body = [*lines[:at], changed, *lines[at + 1 :]]
-                yield Mutant(kind, index, _text(page, fence, body), exactly)
+                yield Mutant(kind, index, body, exactly)
             somewhere = range(fence.line, fence.end + 2)
             if any(lines[at:]) and (len(lines) > 1 or line):
                 shorter = lines[:at] + lines[at + 1 :]
-                yield Mutant("line deleted", index, _text(page, fence, shorter), somewhere)
+                yield Mutant("line deleted", index, shorter, somewhere)
                 longer = lines[: at + 1] + lines[at:]
-                yield Mutant("line added", index, _text(page, fence, longer), somewhere)
+                yield Mutant("line added", index, longer, somewhere)
         for changed in _reversed_columns(lines):
-            yield Mutant("column reversed", index, _text(page, fence, changed), somewhere)
+            yield Mutant("column reversed", index, changed, somewhere)
 
 
-def _of_figure(page, index, fence, draw):
+def _of_figure(index, fence, draw):
     """Yield a mutant for each number that the figure in `fence` computes."""
     for cell in computed_cells(fence.text):
         at, column = cell.start_mark.line, cell.start_mark.column
@@ -82,7 +88,7 @@ def _of_figure(page, index, fence, draw):
         changed = _other_digit(cell.value, draw)
         body[at] = body[at][:column] + changed + body[at][column + len(cell.value) :]
         exactly = range(fence.line + 1 + at, fence.line + 2 + at)
-        yield Mutant("digit of a figure", index, _text(page, fence, body), exactly)
+        yield Mutant("digit of a figure", index, body, exactly)
 
 
 def _other_digit(number, draw):
@@ -90,13 +96,6 @@ def _other_digit(number, draw):
     place = draw.choice(_places(number))
     other = draw.choice([d for d in "0123456789" if d != number[place]])
     return number[:place] + other + number[place + 1 :]
-
-
-def _text(page, fence, body):
-    """Return the page's text with `body` as the lines of the output `fence`."""
-    lines = page.text.split("\n")
-    lines[fence.line : fence.end - 1] = [(fence.prefix + line).rstrip() for line in body]
-    return "\n".join(lines)
 
 
 def _renumbered(line, draw):
@@ -189,7 +188,7 @@ class Laboratory:
         """Say whether the checker fails the damaged page, and at the right line."""
         path = self.folder / page.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(mutant.text, encoding="utf-8")
+        path.write_text(mutant.text(page), encoding="utf-8")
         try:
             damaged = read(path)
         except PageError as error:
@@ -299,20 +298,21 @@ def _survey_paragraph(paragraph, tally, turn):
 
 
 def _survey_bound(page, tally, turn):
-    """Count the bound numbers of `page`, and their wrong digits, by what their expressions come to."""
-    steps = page.steps
-    if not any(step.is_bound for step in steps):
-        return
-    for step, result in zip(steps, outcomes(page), strict=True):
-        for match in bound.BOUND.finditer(step.fence.text if step.is_bound else ""):
-            (one,) = numerals(match["shown"])
-            tally.bound += 1
-            if one.significant >= LARGE:
-                tally.large += 1
-                tally.held += 1
-                for changed in _other_digits(match["shown"]):
-                    if not next(turn):  # as it came out, so another digit is another number
-                        tally.add("digits", changed != match["shown"] and not result.raised)
+    """Count the bound numbers of `page`, and which of their wrong digits are noticed.
+
+    The value of an expression is taken to be what the page shows, which its tests hold.
+    """
+    lines = [step.fence.text for step in page.steps if step.is_bound]
+    for match in (match for line in lines for match in bound.BOUND.finditer(line)):
+        (one,) = numerals(match["shown"])
+        tally.bound += 1
+        if one.significant >= LARGE:
+            tally.large += 1
+            tally.held += 1
+            for changed in _other_digits(match["shown"]):
+                if not next(turn):
+                    wrong = match[0].replace(f">{match['shown']}<", f">{changed}<")
+                    tally.add("digits", bound.fill(wrong, [one.value]) != wrong)
 
 
 def _other_digits(number):
@@ -332,7 +332,7 @@ def main(arguments=()):
     for kind, count in sorted(kinds.items()):
         print(f"{count:6} {kind}")
     for page, mutant in missed:
-        line = mutant.text.split("\n")[mutant.lines.start - 1]
+        line = mutant.text(page).split("\n")[mutant.lines.start - 1]
         print(f"not caught: {page.name}:{mutant.lines.start}: {mutant.kind}: {line}")
     total = caught + len(missed)
     print(f"caught {caught} of {total}")

@@ -96,7 +96,7 @@ def on_processor(seed: int, report: Path) -> Iterator[None]:
 
 
 def said_of(runs: list[Shaken]) -> str:
-    """Return what came of all `runs` of one page: a line, and each failing block and name once."""
+    """Return the outcome of all `runs` of one page: a line, and each failing block and name once."""
     perturbed = sum(sum(run.perturbed.values()) for run in runs)
     lines = [f"{runs[0].page}: {perturbed:,} operations perturbed on {len(runs)} processors"]
     for name in sorted({name for run in runs for name in run.unknown}):

@@ -21,7 +21,10 @@ The body is YAML:
     scaling: false
     hidden: mud              # tokens that nobody may attend to at first
     digits: 4                # decimal places shown
+    channels: water money person   # the names of the embeddings' columns, for who edits them
     controls: query step causal scaling hide edit     # which controls the reader gets
+    room: [28, 30]           # its height, in rem, on a phone and in a wider window:
+                             # kept free until the script has come, so that nothing moves then
     votes: orilla banco      # draws the sentence instead of tables: each word with its weight for the
                              # query; the columns of the values vote for these words, a word is
                              # hidden by a tap (controls: hide), and the winner is said
@@ -55,7 +58,7 @@ from literate.numerals import rounded
 
 CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")
 PANEL_KEYS = ("name", "tokens", *MATRICES, *STEPS)
-Found = dict[str, yaml.Node]
+Entries = dict[str, yaml.Node]
 NOISE = (
     1e-5  # in the numbers of the page, of one or less, which are float32 and move with the machine
 )
@@ -87,6 +90,8 @@ class Explorable:
     digits: int = 4
     controls: list[str] = field(default_factory=lambda: [c for c in CONTROLS if c != "hide"])
     votes: list[str] = field(default_factory=list)
+    room: list[float] = field(default_factory=list)
+    channels: list[str] = field(default_factory=list)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -102,7 +107,7 @@ def _want(holds: object, node: yaml.Node, message: str) -> None:
         raise _wrong(node, message)
 
 
-def _came(node: yaml.Node) -> str:
+def _shown(node: yaml.Node) -> str:
     return repr(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id}"
 
 
@@ -124,30 +129,32 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
                 yield from _scalars(part)
 
 
-def _mapping(node: yaml.Node, known: tuple[str, ...]) -> Found:
+def _mapping(node: yaml.Node, known: tuple[str, ...]) -> Entries:
     """Turn a YAML mapping into `{key: node}`; each key must be known and given once."""
-    _want(isinstance(node, yaml.MappingNode), node, f"wanted `key: value` lines, got {_came(node)}")
-    found: Found = {}
+    _want(
+        isinstance(node, yaml.MappingNode), node, f"wanted `key: value` lines, got {_shown(node)}"
+    )
+    entries: Entries = {}
     for key, value in node.value:
         name, shows, _ = str(key.value).partition(" = ")
         right = name in known and (not shows or name in NAMED)
         _want(right, key, f"unknown key {key.value!r}; wanted one of {', '.join(known)}")
-        _want(name not in found, key, f"{name} is given twice")
-        found[name] = value
-    return found
+        _want(name not in entries, key, f"{name} is given twice")
+        entries[name] = value
+    return entries
 
 
 def _items(node: yaml.Node, least: int, message: str) -> list[yaml.Node]:
     """The nodes of a YAML list that holds at least so many."""
     right = isinstance(node, yaml.SequenceNode) and len(node.value) >= least
-    _want(right, node, f"{message}, got {_came(node)}")
+    _want(right, node, f"{message}, got {_shown(node)}")
     return node.value
 
 
 def _number(node: yaml.Node) -> float:
     value = _plain(node)
     right = type(value) in (int, float) and abs(value) <= LARGEST
-    _want(right, node, f"wanted a number from {-LARGEST:g} to {LARGEST:g}, got {_came(node)}")
+    _want(right, node, f"wanted a number from {-LARGEST:g} to {LARGEST:g}, got {_shown(node)}")
     return float(value)
 
 
@@ -166,41 +173,41 @@ def _words(node: yaml.Node, name: str) -> list[str]:
     value = _plain(node)
     words = value.split() if isinstance(value, str) else value
     right = isinstance(words, list) and words and all(isinstance(word, str) for word in words)
-    _want(right, node, f"{name} wants words separated by spaces, got {_came(node)}")
+    _want(right, node, f"{name} wants words separated by spaces, got {_shown(node)}")
     return words
 
 
-def _panel(found: Found, item: yaml.Node) -> Panel:
+def _panel(entries: Entries, item: yaml.Node) -> Panel:
     """Build the panel of an item from `{key: node}` and see that its shapes fit each other."""
-    _want("tokens" in found, item, "tokens is missing")
-    tokens = _words(found["tokens"], "tokens")
-    _want(len(tokens) <= 12, found["tokens"], f"wanted 1 to 12 tokens, got {len(tokens)}")
-    embedded = [key for key in EMBEDDED if key in found]
-    projected = [key for key in PROJECTED if key in found]
+    _want("tokens" in entries, item, "tokens is missing")
+    tokens = _words(entries["tokens"], "tokens")
+    _want(len(tokens) <= 12, entries["tokens"], f"wanted 1 to 12 tokens, got {len(tokens)}")
+    embedded = [key for key in EMBEDDED if key in entries]
+    projected = [key for key in PROJECTED if key in entries]
     for key in projected:
-        _want(not embedded, found[key], f"{key} and {', '.join(embedded)} exclude each other")
+        _want(not embedded, entries[key], f"{key} and {', '.join(embedded)} exclude each other")
     alone = embedded in ([], ["embeddings"])
     wanted = PROJECTED if projected else EMBEDDED[:1] if alone else EMBEDDED
     for key in wanted:
-        _want(key in found, item, f"{key} is missing; wanted {', '.join(wanted)}")
-    matrices = {key: _matrix(found[key], key) for key in wanted}
-    _check_shapes(matrices, len(tokens), found)
-    return Panel(tokens, matrices, str(_plain(found["name"])) if "name" in found else "")
+        _want(key in entries, item, f"{key} is missing; wanted {', '.join(wanted)}")
+    matrices = {key: _matrix(entries[key], key) for key in wanted}
+    _check_shapes(matrices, len(tokens), entries)
+    return Panel(tokens, matrices, str(_plain(entries["name"])) if "name" in entries else "")
 
 
-def _check_shapes(matrices: dict[str, list[list[float]]], tokens: int, found: Found) -> None:
+def _check_shapes(matrices: dict[str, list[list[float]]], tokens: int, entries: Entries) -> None:
     """Rows follow the tokens, or the embedding where a matrix projects; queries must meet keys."""
     for key, matrix in matrices.items():
         rows, what = tokens, "the tokens"
         if key.startswith("W_"):
             rows, what = len(matrices["embeddings"][0]), "the embedding"
-        came = f"{len(matrix)} rows, wanted {rows} as {what}"
-        _want(len(matrix) == rows, found[key], f"{key} has {came}")
+        mismatch = f"{len(matrix)} rows, wanted {rows} as {what}"
+        _want(len(matrix) == rows, entries[key], f"{key} has {mismatch}")
     for query, key in (("queries", "keys"), ("W_query", "W_key")):
         if query in matrices:
             wanted, columns = len(matrices[query][0]), len(matrices[key][0])
-            came = f"{columns} columns, wanted {wanted} as {query}"
-            _want(columns == wanted, found[key], f"{key} has {came}")
+            mismatch = f"{columns} columns, wanted {wanted} as {query}"
+            _want(columns == wanted, entries[key], f"{key} has {mismatch}")
 
 
 def read(body: str) -> Explorable:
@@ -222,13 +229,17 @@ def read(body: str) -> Explorable:
     for scalar in _scalars(node):
         if hidden := UNSHOWN.search(scalar.value):  # written as an escape, which YAML knows
             raise _wrong(scalar, f"U+{ord(hidden[0]):04X}, which the site would not show")
-    found = _mapping(node, KEYS)
-    panels = _panels(found, node)
+    entries = _mapping(node, KEYS)
+    panels = _panels(entries, node)
     tokens = panels[0].tokens
-    settings = {key: SETTINGS[key](found[key], key, tokens) for key in SETTINGS if key in found}
-    spec = Explorable(panels, side="heads" in found, **settings)
+    settings = {key: SETTINGS[key](entries[key], key, tokens) for key in SETTINGS if key in entries}
+    spec = Explorable(panels, side="heads" in entries, **settings)
     if spec.votes:
-        _check_votes(spec, found["votes"])
+        _check_votes(spec, entries["votes"])
+    if spec.channels:
+        columns = {len(panel.matrices.get("embeddings", [[]])[0]) for panel in panels}
+        came = f"channels has {len(spec.channels)} words, but the embeddings have {max(columns)} columns"
+        _want(columns == {len(spec.channels)}, entries["channels"], came)
     return spec
 
 
@@ -239,28 +250,28 @@ def _check_votes(spec: Explorable, node: yaml.Node) -> None:
     for panel in spec.panels:
         steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
         columns = len(steps["context"][0])
-        came = f"votes has {len(spec.votes)} words, but the values have {columns} columns"
-        _want(len(spec.votes) == columns, node, came)
+        mismatch = f"votes has {len(spec.votes)} words, but the values have {columns} columns"
+        _want(len(spec.votes) == columns, node, mismatch)
 
 
-def _panels(found: Found, node: yaml.Node) -> list[Panel]:
+def _panels(entries: Entries, node: yaml.Node) -> list[Panel]:
     """The panels of a fence: one, the `choices`, or the `heads`."""
-    several = [key for key in ("choices", "heads") if key in found]
+    several = [key for key in ("choices", "heads") if key in entries]
     if not several:
-        return [_panel(found, node)]
-    kind, items = several[0], found[several[-1]]
+        return [_panel(entries, node)]
+    kind, items = several[0], entries[several[-1]]
     _want(len(several) == 1, items, "choices and heads exclude each other")
-    shared = {key: found[key] for key in PANEL_KEYS if key in found}
+    shared = {key: entries[key] for key in PANEL_KEYS if key in entries}
     panels: list[Panel] = []
     for item in _items(items, 2, f"{kind} wants a list of two or more items"):
         own = _mapping(item, PANEL_KEYS)
         _want("name" in own, item, f"name is missing; each of {kind} has one")
         panels.append(_panel(shared | own, item))
         first, last = panels[0].tokens, panels[-1].tokens
-        came = f"heads look at one list of tokens; got {first} and {last}"
-        _want(kind == "choices" or first == last, item, came)
-        came = f"choices have one count of tokens; got {len(first)} and {len(last)}"
-        _want(len(first) == len(last), item, came)
+        mismatch = f"heads look at one list of tokens; got {first} and {last}"
+        _want(kind == "choices" or first == last, item, mismatch)
+        mismatch = f"choices have one count of tokens; got {len(first)} and {len(last)}"
+        _want(len(first) == len(last), item, mismatch)
     return panels
 
 
@@ -286,15 +297,21 @@ def _known(node: yaml.Node, name: str, known: tuple[str, ...]) -> list[str]:
 
 def _switch(node: yaml.Node, name: str, _: list[str]) -> bool:
     value = _plain(node)
-    _want(isinstance(value, bool), node, f"{name} wants true or false, got {_came(node)}")
+    _want(isinstance(value, bool), node, f"{name} wants true or false, got {_shown(node)}")
     return value
 
 
 def _digits(node: yaml.Node, name: str, _: list[str]) -> int:
     value = _plain(node)
     right = type(value) is int and 0 <= value <= 6
-    _want(right, node, f"{name} wants a whole number from 0 to 6, got {_came(node)}")
+    _want(right, node, f"{name} wants a whole number from 0 to 6, got {_shown(node)}")
     return value
+
+
+def _room(node: yaml.Node, name: str, _: list[str]) -> list[float]:
+    heights = [_number(item) for item in _items(node, 2, f"{name} wants two heights")]
+    _want(len(heights) == 2, node, f"{name} wants two heights, got {len(heights)}")
+    return heights
 
 
 # What is said once for the whole figure, and how each is read.
@@ -308,6 +325,8 @@ SETTINGS: dict[str, Callable[[yaml.Node, str, list[str]], Any]] = {
     "digits": _digits,
     "controls": lambda node, name, _: _known(node, name, CONTROLS),
     "votes": lambda node, name, _: _words(node, name),
+    "room": _room,
+    "channels": lambda node, name, _: _words(node, name),
 }
 KEYS = (*PANEL_KEYS[1:], *SETTINGS, "by_hand", "choices", "heads")
 
@@ -390,12 +409,12 @@ def _same_figures(shown: Explorable, exact: Explorable, noise: float) -> bool:
     """Say whether all that both derive is the same in the digits shown, however the switches stand."""
     for one, other in zip(shown.panels, exact.panels, strict=True):
         for causal, scaling in product((False, True), repeat=2):
-            found, wanted = (
+            ours, wanted = (
                 compute(panel, causal=causal, scaling=scaling, hidden=shown.hidden)
                 for panel in (one, other)
             )
             for step in STEPS:
-                for row, rows in zip(found[step], wanted[step], strict=True):
+                for row, rows in zip(ours[step], wanted[step], strict=True):
                     if not all(map(_alike(shown.digits, noise), row, rows)):
                         return False
     return True

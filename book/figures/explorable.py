@@ -12,7 +12,8 @@ from literate.numerals import rounded
 
 def _config(spec: Explorable) -> str:
     """What the script needs to know, as JSON in an attribute."""
-    config = {key: value for key, value in vars(spec).items() if key not in ("panels", "caption")}
+    drawn = ("panels", "caption", "room")
+    config = {key: value for key, value in vars(spec).items() if key not in drawn}
     config["panels"] = [{"name": p.name, "tokens": p.tokens, **p.matrices} for p in spec.panels]
     return escape(
         json.dumps(config, ensure_ascii=False, separators=(",", ":")), quote=False
@@ -28,7 +29,9 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     for step, title in (("weights", "attention weights"), ("context", "context vectors")):
         rows = steps[step]
         cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
-        columns = panel.tokens if step == "weights" else [str(i) for i in range(len(rows[0]))]
+        named = spec.channels if panel.matrices.keys() == {"embeddings"} else []
+        numbers = named or [str(i) for i in range(len(rows[0]))]
+        columns = panel.tokens if step == "weights" else numbers
         title = where + title
         plain = step == "context" or not hides
         drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:], plain=plain)
@@ -41,14 +44,14 @@ def _sentence(panel: Panel, spec: Explorable) -> str:
     steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
     words = ""
     for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
-        share = "hidden" if place in spec.hidden else rounded(weight, spec.digits)
+        share = "off" if place in spec.hidden else rounded(weight, spec.digits)
         kind = "word on" if place == asks else "word"
         said = f"{escape(word, quote=False)}<small>{share}</small>"
         words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
     votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
     counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
     said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
-    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>votes: {counted}</small></p>'
+    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>the higher wins: {counted}</small></p>'
 
 
 def figure(body: str) -> str:
@@ -60,8 +63,9 @@ def figure(body: str) -> str:
     spec = read(body)
     draw = _sentence if spec.votes else _tables
     tables = "".join(draw(panel, spec) for panel in spec.panels)
+    style = ' style="--room:{:g}rem;--room-beside:{:g}rem"'.format(*spec.room) if spec.room else ""
     return (
-        f'<figure class="attention"><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
+        f'<figure class="attention"{style}><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
         f"<attention-explorable config='{_config(spec)}'>"
         f'<div class="heats">{tables}</div></attention-explorable></figure>'
     )

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from book.figures.drawn import LABELS
 from literate import expressions
 from literate.expressions import BEGIN, END, check_expression
 from literate.fence import Fence, Misread
@@ -36,7 +37,6 @@ NAMED = (*WORDS, *SWITCHES, *MATRICES, *STEPS)  # what may name an expression
 MOST_PLACES = 6  # decimal places, where the fence shows none yet
 Named = tuple[yaml.ScalarNode, str, str, yaml.Node]  # key, what it names, expression or "", value
 Rows = list[list[float]]
-LABELS = re.compile(r"= (?P<expression>.+?):(?: (?P<words>.*)|$)")
 
 
 def program(fence: Fence) -> str:
@@ -76,12 +76,6 @@ def labels(opening: Fence) -> str:
     matches = [LABELS.fullmatch(opening.options.get(name, "")) for name in ("rows", "cols")]
     named = [match["expression"] for match in matches if match]
     return expressions.program(named, opening.line) if named else ""
-
-
-def words_of(option: str) -> str:
-    """Return the labels that `option`, the `rows` or `cols` of a heatmap, shows."""
-    match = LABELS.fullmatch(option)
-    return match["words"] or "" if match else option
 
 
 def fill_labels(opening: str, values: list) -> str:
@@ -146,14 +140,34 @@ def steps(body: str, values: list) -> list[dict[str, Any]]:
     """Return, for each panel of `body`, what the page computes of STEPS, given all named `values`."""
     named = [key for key, _, expression, _ in _named(body) if expression]
     computed = {key.start_mark.index: value for key, value in zip(named, values, strict=True)}
-    found: list[dict[str, Any]] = []
+    computed_steps: list[dict[str, Any]] = []
     for panel in _panels(_root(body)):
-        found.append({})
+        computed_steps.append({})
         for key, _ in reversed(panel):  # what a panel says goes before what is said for all
             name = str(key.value).partition(" = ")[0]
             if name in STEPS and key.start_mark.index in computed:
-                found[-1][name] = computed[key.start_mark.index]
-    return found
+                computed_steps[-1][name] = computed[key.start_mark.index]
+    return computed_steps
+
+
+def places(body: str) -> list[tuple[str, list[int]]]:
+    """Return, for each value that `program` prints, its name and the panels of the figure that show it."""
+    panels = _panels(_root(body))
+
+    def shows(
+        panel: list[tuple[yaml.ScalarNode, yaml.Node]], key: yaml.ScalarNode, name: str
+    ) -> bool:
+        # What a panel says goes before what is said for all.
+        named = (
+            one.start_mark.index for one, _ in panel if str(one.value).partition(" = ")[0] == name
+        )
+        return next(named, None) == key.start_mark.index
+
+    return [
+        (name, [at for at, panel in enumerate(panels) if shows(panel, key, name)])
+        for key, name, expression, _ in _named(body)
+        if expression
+    ]
 
 
 def computed_cells(body: str) -> list[yaml.ScalarNode]:
@@ -167,7 +181,7 @@ def fill(body: str, values: list, places: int = 0) -> str:
     Each number keeps the decimal places it has, but has `places` at least where it is not exact; a
     matrix of another shape is written anew. Raises ValueError where a value does not fit its name.
     """
-    named = [found for found in _named(body) if found[2]]
+    named = [entry for entry in _named(body) if entry[2]]
     for (key, name, _, node), value in reversed(list(zip(named, values, strict=True))):
         if name in MATRICES:
             body = _fill_matrix(body, key, node, _rows(name, value), places)
@@ -191,8 +205,8 @@ def _fill_matrix(body: str, key: yaml.Node, node: yaml.Node, rows: Rows, places:
 
 
 def _fill_words(body: str, key: yaml.Node, node: yaml.Node, words: list[str]) -> str:
-    said = [str(item.value) for item in _items(node)] or str(node.value).split()
-    if said == words:
+    before = [str(item.value) for item in _items(node)] or str(node.value).split()
+    if before == words:
         return body
     plain = re.fullmatch(r"[^\W\d_][\w' -]*", text := " ".join(words))
     written = text if plain else json.dumps(words, ensure_ascii=False)

@@ -1,10 +1,9 @@
-"""Draws what a block printed: as a quiet box, as heatmaps, or as a chart."""
+"""What an `output` fence may say of what its block printed; `drawn.py` draws it."""
 
 import re
-from html import escape
 
 from book.figures import tables
-from book.figures.matrices import words_of
+from book.figures.drawn import heatmaps
 from literate.fence import OUTPUT, Option, check_options
 
 OPTIONS = {
@@ -22,63 +21,12 @@ OPTIONS = {
     "caption": Option(),
     **OUTPUT,
 }
-# An output of more columns than the first may need smaller letters beside both menus; one of more
-# than the last would need too small ones.
-ROOMY, LONGEST = 96, 112
-
-
-def figure(text: str, options: dict[str, str]) -> str:
-    """HTML of what a block printed, as a quiet box, a heatmap or a chart.
-
-    Raises:
-        ValueError: the options do not fit the text; says what came and what was wanted.
-    """
-    text = text.strip("\n")
-    label = f"Ends in {options['raises']}" if "raises" in options else "Output"
-    caption = f"<b>{escape(label)}</b>"
-    if "caption" in options:
-        caption += f" {escape(options['caption'], quote=False)}"
-    if "varies" in options:
-        caption += "." if "caption" in options else ""
-        caption += (
-            f" <small>Differs between platforms: {escape(options['varies'], quote=False)}.</small>"
-        )
-    kind, exact = "", _exact(text)
-    if "heatmap" in options:
-        kind = " drawn"
-        drawn = _heatmaps(text, options)
-        exact = drawn + _folded(exact, "Exact text")
-    elif "chart" in options:
-        kind = " drawn"
-        exact = tables.chart(text, options.get("x", ""), options.get("y", "")) + _folded(
-            exact, "The numbers"
-        )
-    veil = " veiled" if "predict" in options else ""
-    address = f' id="{options["name"]}"' if "name" in options else ""
-    return f'<figure class="output{kind}{veil}"{address}><figcaption>{caption}</figcaption>{exact}</figure>'
-
-
-def _heatmaps(text: str, options: dict[str, str]) -> str:
-    rows, cols = (words_of(options.get(key, "")) for key in ("rows", "cols"))
-    name, plain = options.get("name", ""), "plain" in options
-    return tables.heatmaps(text, rows, cols, name, plain)
-
-
-def _exact(text: str) -> str:
-    """The printed text itself. `<samp>` is what it is."""
-    columns = max(map(len, text.split("\n")))
-    long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
-    return f"<pre><samp{long}>{escape(text, quote=False)}</samp></pre>"
-
-
-def _folded(exact: str, summary: str) -> str:
-    return f"<details data-search-exclude><summary>{summary}</summary>{exact}</details>"
 
 
 def check(text: str, options: dict[str, str]) -> None:
     """Raise ValueError where an `output` fence cannot be drawn as its options ask."""
     check_options("output", options, OPTIONS)
     if "heatmap" in options:
-        _heatmaps(text, options)
+        heatmaps(text, options)
     elif "chart" in options:
         tables.check_chart(text, options.get("y", ""))

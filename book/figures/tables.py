@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import product
-from xml.etree import ElementTree
 
 OPENING = re.compile(r"(?P<call>tensor\()?(?=\[\[)")
 TOKEN = re.compile(
@@ -48,6 +47,8 @@ CHART = {
 }
 DRAWS = ("d", "x", "y", "transform", "style")  # the attributes that say where, and how
 LINK = "{http://www.w3.org/1999/xlink}href"
+ROOM = 44  # letters of a map's cells that fit beside each other on a phone
+FEW = 4  # rows of a wide map that a phone shows as columns
 LETTERS = 12.0  # points from a name at the end of a line to the next
 LOG_FROM = 50.0  # an axis whose values span this factor is drawn on a log scale
 
@@ -96,8 +97,8 @@ def read_tensors(text: str) -> list[str | Tensor]:
         if opening["call"]:
             closing = CLOSING.match(text, end)
             end = closing.end() if closing else end
-        said, label = _label(text[done : opening.start()])
-        parts += [part for part in (said, Tensor(label, shape, cells)) if part]
+        words, label = _label(text[done : opening.start()])
+        parts += [part for part in (words, Tensor(label, shape, cells)) if part]
         done = end
     rest = text[done:].strip("\n")
     return [*parts, rest] if rest.strip() else parts
@@ -145,8 +146,8 @@ def _label(text: str) -> tuple[str, str]:
         lines.pop()
     if not label.strip() and lines and lines[-1].rstrip().endswith(":"):
         label = lines.pop()
-    said = "\n".join(lines).strip("\n")
-    return (said if said.strip() else ""), label.strip().rstrip(":=").rstrip()
+    words = "\n".join(lines).strip("\n")
+    return (words if words.strip() else ""), label.strip().rstrip(":=").rstrip()
 
 
 def heatmaps(text: str, rows: str = "", cols: str = "", name: str = "", plain: bool = False) -> str:
@@ -231,10 +232,26 @@ def heat_table(
     if name:
         places = product(range(len(rows)), range(len(cols)))
         body = re.sub("<td", lambda _: '<td id="{}-{}-{}"'.format(name, *next(places)), body)
+    kind, style = on_a_phone(cells, rows)
+    shape = f' {kind}" style="{style}' if kind else ""
     return (
-        f'<div class="heat"><table class="heatmap"><caption>{escape(title)} <span class="key">{key}</span></caption>'
+        f'<div class="heat"><table class="heatmap{shape}"><caption>{escape(title)} <span class="key">{key}</span></caption>'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def on_a_phone(cells: list[list[str]], rows: list[str]) -> tuple[str, str]:
+    """Return the class and the style of a map by which a phone shows it whole; ("", "") where it fits.
+
+    A wide map of few rows is `turned`: each of its columns is a line. Another one is `dense`: its cells
+    are small and without numbers, one of which is shown at a time.
+    """
+    across = len(cells[0])
+    if across * (max(len(cell) for row in cells for cell in row) + 0.5) <= ROOM:
+        return "", ""
+    if len(rows) <= FEW:
+        return "turned", f"--lines:{across};--rows:{len(rows)}"
+    return "dense", f"--name:{max(map(len, rows))}"
 
 
 def _are_weights(rows: list[list[str]]) -> bool:
@@ -338,8 +355,8 @@ def read_table(text: str) -> Table:
 def _row(line: int, cells: list[str], count: int) -> list[float]:
     """Read one line of a table; the first number is where it stands in the chart."""
     if len(cells) != count:
-        found = f"{len(cells)} numbers in {' '.join(cells)!r}"
-        raise DrawingError(f"line {line} of the fence: chart has {count} names, but {found}")
+        given = f"{len(cells)} numbers in {' '.join(cells)!r}"
+        raise DrawingError(f"line {line} of the fence: chart has {count} names, but {given}")
     for cell in cells:
         if not NUMBER.fullmatch(cell) or (cell is cells[0] and cell[-1] in "fn"):
             raise DrawingError(f"line {line} of the fence: chart is made of numbers, got {cell!r}")
@@ -472,6 +489,8 @@ def _tick(value: float) -> str:
 
 def _slim(svg: str, words: str) -> str:
     """Keep what draws, text and paths: no ids, which would repeat on a page, its font and colours."""
+    from xml.etree import ElementTree
+
     root = ElementTree.fromstring(svg)
     marks = {
         f"#{path.get('id')}": path.get("d", "") for path in root.iterfind(".//{*}defs/{*}path")
@@ -484,9 +503,9 @@ def _slim(svg: str, words: str) -> str:
             kind, given = "path", {"d": marks[given[LINK]], "transform": place} | given
         if kind in ("text", "path") and "id" not in given:
             values = {name: _on_page(given[name]) for name in DRAWS if name in given}
-            said = "".join(f' {name}="{value}"' for name, value in values.items() if value)
+            attributes = "".join(f' {name}="{value}"' for name, value in values.items() if value)
             inner = escape(element.text or "", quote=False)
-            drawn += f"<{kind}{said}>{inner}</{kind}>" if inner else f"<{kind}{said}/>"
+            drawn += f"<{kind}{attributes}>{inner}</{kind}>" if inner else f"<{kind}{attributes}/>"
     box = f'viewBox="{root.get("viewBox")}"'
     return f'<svg role="img" aria-label="{escape(words)}" {box}>{drawn}</svg>'
 

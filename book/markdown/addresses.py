@@ -30,27 +30,27 @@ def addressed(html: str) -> str:
     """Return the HTML of a page with its addresses; no link of this kind is a tab stop."""
     section, count, linked = "", Counter[str](), ""
 
-    def place(found: re.Match) -> str:
+    def place(match: re.Match) -> str:
         nonlocal section, linked
-        if found["section"]:
-            section = "" if found["level"] == "1" else found["section"]
-        elif found["exercise"]:
-            section = linked = f"exercise-{found['exercise']}"
+        if match["section"]:
+            section = "" if match["level"] == "1" else match["section"]
+        elif match["exercise"]:
+            section = linked = f"exercise-{match['exercise']}"
             return f'<p id="{section}">'
-        elif found["kind"]:
-            kind = KINDS.get(found["kind"], "figure")
+        elif match["kind"]:
+            kind = KINDS.get(match["kind"], "figure")
             stem = f"{section}-{kind}" if section else kind
-            if not found["name"]:
+            if not match["name"]:
                 count[stem] += 1
             number = f"-{count[stem]}" if count[stem] > 1 else ""
-            linked = found["name"] or stem + number
-            return f'<{found["tag"]} class="{found["kind"]}{found["more"]}" id="{linked}"'
+            linked = match["name"] or stem + number
+            return f'<{match["tag"]} class="{match["kind"]}{match["more"]}" id="{linked}"'
         elif linked:
             to, linked = linked, ""
             says = f'class="headerlink" href="#{to}" title="Link to this"'
             link = f"<a {says} data-search-exclude>¶</a>"
-            return found["link"] + link if found["link"] == "</strong>" else link + found["link"]
-        return found[0]
+            return match["link"] + link if match["link"] == "</strong>" else link + match["link"]
+        return match[0]
 
     # Where every heading is in the menu, its own link need not stand in the way of the Tab key.
     return PLACE.sub(place, html).replace('class="headerlink"', 'class="headerlink" tabindex="-1"')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pymdownx.superfences import SuperFencesException
 
-from book.figures import explorable, output
+from book.figures import drawn, explorable, output
 from literate.fence import check_options
 
 
@@ -28,7 +28,7 @@ def output_validator(language, inputs, options, attrs, md) -> bool:
 def output_format(source, language, class_name, options, md, **kwargs) -> str:
     """Draw what a block printed, or stop the build with what is wrong."""
     try:
-        return output.figure(source, options)
+        return drawn.figure(source, options)
     except ValueError as error:
         first = source.strip("\n").split("\n")[0]
         raise SuperFencesException(f"output fence that begins {first!r}: {error}") from error

@@ -56,9 +56,9 @@ def mathml(tex: str, *, display: bool = False) -> str:
         drawn = CONVERTER.convert_with_local_state(tex, displaystyle=display)
     except LatexError as error:
         raise MathError(tex, str(error).partition(": ")[2]) from error
-    said = escape(spoken(drawn))
+    label = escape(spoken(drawn))
     # The only name that every browser tells a screen reader; the formula below it stays to be explored.
-    drawn = drawn.replace("<math", f'<math aria-label="{said}"', 1)
+    drawn = drawn.replace("<math", f'<math aria-label="{label}"', 1)
     # The prime of the book's font stands high by itself; set as an exponent it would be a speck.
     drawn = PRIMED.sub(r'<mrow>\1<mo lspace="0" rspace="0">′</mo></mrow>', drawn)
     # The book's font has this dot. The search reads the symbols once, not their source as well.
@@ -103,8 +103,8 @@ def _line(node: ElementTree.Element) -> str:
             return ", "
         case "mspace":
             return " "
-    said = "" if node.text == "\N{FUNCTION APPLICATION}" else escape((node.text or "").strip())
-    return said + "".join(parts)
+    shown = "" if node.text == "\N{FUNCTION APPLICATION}" else escape((node.text or "").strip())
+    return shown + "".join(parts)
 
 
 def _grouped(text: str) -> str:

@@ -7,8 +7,23 @@
 
   function name(shown) {
     if (!shown.matches?.(".md-tooltip2[role=dialog]")) return;
+    const entry = shown.querySelector(".headerlink");
     shown.querySelectorAll(".headerlink").forEach((link) => link.remove());
     shown.setAttribute("aria-label", shown.querySelector("h3").textContent);
+    if (entry && matchMedia("(hover: none)").matches) shown.firstChild.append(sheet(entry.href));
+  }
+
+  /* What ends a definition on a phone: a way to the glossary, to which a tap on the word did not lead. */
+  function sheet(address) {
+    const line = document.createElement("p");
+    line.className = "book-sheet";
+    const [link, close] = ["a", "button"].map((tag) => line.appendChild(document.createElement(tag)));
+    link.href = address;
+    link.textContent = "In the glossary";
+    close.type = "button";
+    close.textContent = "Close";
+    close.addEventListener("click", () => hideDefinitions(true));
+    return line;
   }
 
   new MutationObserver((changes) => changes.forEach(({ addedNodes }) => addedNodes.forEach(name)))

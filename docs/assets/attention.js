@@ -109,11 +109,14 @@
       // The theme's navigation goes to an address without telling the window.
       this.follows = () => this.isConnected && this.follow();
       addEventListener("hashchange", this.follows);
+      this.resized = () => this.reserve();
+      addEventListener("resize", this.resized);
       this.told = window.location$?.subscribe(this.follows);
     }
 
     disconnectedCallback() {
       removeEventListener("hashchange", this.follows);
+      removeEventListener("resize", this.resized);
       this.told?.unsubscribe();
     }
 
@@ -283,6 +286,7 @@
         make("div", { className: "heats" }, ...this.views.map((view) => view.box)), this.status,
         ...(has("edit") ? [this.editor()] : []), this.tools());
       this.update();
+      this.reserve();
     }
 
     /* The words of the sentence, each of which a tap hides, and what comes of it. */
@@ -310,29 +314,23 @@
         word.classList.toggle("on", i === state.query);
         word.setAttribute("aria-pressed", hidden);
         word.style.setProperty("--v", weights[i].toFixed(2));
-        word.lastChild.textContent = hidden ? "hidden" : shown(weights[i], spec.digits);
+        word.lastChild.textContent = hidden ? "off" : shown(weights[i], spec.digits);
       });
       const votes = context.map((vote, i) => [vote, spec.votes[i]]).sort(([one], [other]) => other - one);
       const counted = votes.map(([vote, word]) => `${word} ${shown(vote, spec.digits)}`).join(", ");
       const said = votes[0][0] > votes[1][0] ? make("b", {}, votes[0][1]) : "cannot tell";
-      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `votes: ${counted}`));
+      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `the higher wins: ${counted}`));
       return this.outcome.textContent;
     }
 
     stepper() {
-      const turn = (by, label) => {
-        const button = make("button", { type: "button", className: "turn" }, label);
-        button.addEventListener("click", () => this.set({ step: this.state.step + by }));
-        return button;
-      };
-      this.turns = [turn(-1, "← Back"), turn(1, "Next →")];
       this.dots = TITLES.map((title, i) => {
         const button = make("button", { type: "button" }, title);
         button.addEventListener("click", () => this.set({ step: i }));
         return button;
       });
       const list = make("ol", {}, ...this.dots.map((button) => make("li", {}, button)));
-      return make("div", { className: "stepper", role: "group", "aria-label": "Step" }, list, ...this.turns);
+      return make("div", { className: "stepper", role: "group", "aria-label": "Step" }, list);
     }
 
     view() {
@@ -369,13 +367,15 @@
 
     editable(title, rows, tokens) {
       const table = make("table", { className: "numbers" }, make("caption", {}, title));
+      const names = rows[0].map((_, c) => (/embeddings$/.test(title) && this.spec.channels[c]) || String(c));
+      table.createTHead().insertRow().append(make("td"), ...names.map((name) => make("th", { scope: "col" }, name)));
       const body = table.createTBody();
       rows.forEach((row, r) => {
         const line = body.insertRow();
         const name = tokens ? tokens[r] : String(r);
         line.append(make("th", { scope: "row" }, name));
         row.forEach((number, c) => {
-          const input = make("input", { type: "number", step: "0.1", inputMode: "decimal", "aria-label": `${title}, ${name}, ${c}` });
+          const input = make("input", { type: "number", step: "0.1", inputMode: "decimal", "aria-label": `${title}, ${name}, ${names[c]}` });
           input.setAttribute("value", Number(number.toFixed(4))); // the base that arrow keys step from
           input.addEventListener("input", () => {
             const value = input.valueAsNumber;
@@ -408,7 +408,6 @@
           if (i === state.step) button.setAttribute("aria-current", "step");
           else button.removeAttribute("aria-current");
         });
-        this.turns.forEach((button, i) => button.setAttribute("aria-disabled", state.step === 4 * i));
       }
       const all = this.panels.map((panel) => compute(panel, state));
       this.scale(all.flatMap(({ steps }) => steps[state.step]).flat().filter(isFinite));
@@ -424,16 +423,44 @@
       const { state, spec } = this;
       const rows = all.steps[state.step];
       const last = state.step === 4;
-      const columns = last ? rows[0].map((_, i) => String(i)) : panel.tokens;
+      const columns = last ? rows[0].map((_, i) => this.channel(panel, i)) : panel.tokens;
       const column = Math.min(last ? state.dim : state.key, columns.length - 1);
       if (last) state.dim = column;
       const title = (panel.name && spec.side ? panel.name + ": " : "") + CAPTIONS[state.step];
       this.fill(view.table, title, rows, panel.tokens, columns, column);
-      const [rule, filled, sign = "="] = this.formula(panel, all, column);
       const value = shown(rows[state.query][column], spec.digits);
-      const where = last ? `${panel.tokens[state.query]}, number ${column}` : `${panel.tokens[state.query]} to ${panel.tokens[column]}`;
-      view.formula.innerHTML = `<p class="rule">${rule}</p><p class="filled">${filled}<b> ${sign} ${value}</b></p>`;
+      const where = last ? `${panel.tokens[state.query]}, number ${columns[column]}` : `${panel.tokens[state.query]} to ${panel.tokens[column]}`;
+      view.formula.innerHTML = this.said(panel, all, column);
       return `${spec.side ? panel.name + ", " : ""}${where}: ${value}.`;
+    }
+
+    /* The name of a number of a context vector: its channel's, where values are the embeddings. */
+    channel(panel, i) {
+      return (panel.embeddings && !panel.W_value && this.spec.channels[i]) || String(i);
+    }
+
+    /* Room for the longest formula of any state, so that nothing below moves: as the figure opens, the
+       longest of each step is tried. An edit may make one longer, and then the figure grows. */
+    reserve() {
+      const { spec, state } = this;
+      const scalings = spec.controls.includes("scaling") ? [false, true] : [state.scaling];
+      this.views?.forEach(({ formula }, v) => {
+        const longest = ["", "", "", "", ""];
+        for (const panel of spec.side ? [spec.panels[v]] : spec.panels)
+          for (const scaling of scalings) {
+            const all = compute(panel, (this.state = { ...state, scaling, causal: false, hidden: new Set() }));
+            all.steps.forEach((rows, step) => rows.forEach((row, query) => row.forEach((_, column) => {
+              Object.assign(this.state, { step, query });
+              const html = this.said(panel, all, column);
+              if (html.length > longest[step].length) longest[step] = html;
+            })));
+          }
+        const shown = formula.innerHTML;
+        formula.style.minHeight = "";
+        formula.style.minHeight = `${Math.max(...longest.map((html) => ((formula.innerHTML = html), formula.offsetHeight)))}px`;
+        formula.innerHTML = shown;
+      });
+      this.state = state;
     }
 
     /* The scale of all panels, so that they can be compared: weights go from 0 to 1, whatever they are. */
@@ -477,6 +504,13 @@
       table.caption.firstChild.textContent = title;
     }
 
+    said(panel, all, column) {
+      const { step, query } = this.state;
+      const [rule, filled, sign = "="] = this.formula(panel, all, column);
+      const value = shown(all.steps[step][query][column], this.spec.digits);
+      return `<p class="rule">${rule}</p><p class="filled">${filled}<b> ${sign} ${value}</b></p>`;
+    }
+
     /* The rule of the step, and the same with the numbers of the chosen cell. */
     formula(panel, all, j) {
       const { state, spec } = this;
@@ -489,6 +523,7 @@
       const escaped = (text) => make("i", {}, text).innerHTML;
       const from = escaped(panel.tokens[i]);
       const to = escaped(panel.tokens[j] || "");
+      const name = escaped(this.channel(panel, j));
       const sum = (left, right) => left.map((one, at) => `<span>${brief(one)}·${brief(right[at])}</span>`).join(" + ");
       const before = all.steps[state.step - 1];
       switch (state.step) {
@@ -512,14 +547,10 @@
             `${shownPowers[j]} / (${shownPowers.join(" + ")}) = ${brief(powers[j])} / ${brief(total)}`];
         }
         default:
-          return [`context(${from})[${j}] = sum of weight · value[${j}]`, sum(before[i], all.value.map((row) => row[j]))];
+          return [`context(${from})[${name}] = sum of weight · value[${name}]`, sum(before[i], all.value.map((row) => row[j]))];
       }
     }
   }
 
-  /* A figure has another height once it lives: who came to a place below it stays there. */
-  const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const there = place && Math.abs(place.getBoundingClientRect().top) < 200;
   customElements.define("attention-explorable", AttentionExplorable);
-  if (there) place.scrollIntoView();
 })();

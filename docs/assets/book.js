@@ -4,7 +4,10 @@
   "use strict";
 
   const ICONS = {
+    wrap: "M4 5h16v2H4zm0 6h12a4 4 0 0 1 0 8h-2v2l-4-3 4-3v2h2a2 2 0 0 0 0-4H4zm0 6h4v2H4z",
     copy: "M5 3h9a1 1 0 0 1 1 1v2h-2V5H6v9h1v2H5a1 1 0 0 1-1-1V4a1 1 0 0 1 1-1m5 5h9a1 1 0 0 1 1 1v11a1 1 0 0 1-1 1h-9a1 1 0 0 1-1-1V9a1 1 0 0 1 1-1m1 2v9h7v-9z",
+    run: "M8 5v14l11-7z",
+    edit: "M3 17.2V21h3.8L17.9 9.9l-3.8-3.8zM20.7 7a1 1 0 0 0 0-1.4l-2.3-2.3a1 1 0 0 0-1.4 0l-1.8 1.8L19 8.9z",
     above: "M4 3h16v2H4zm0 4h16v2H4zm2 5h12a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1H6a1 1 0 0 1-1-1v-7a1 1 0 0 1 1-1m1 2v5h10v-5z",
   };
 
@@ -23,15 +26,14 @@
 
   /* ── Copy ──────────────────────────────────────────────────────────────────────────────── */
 
-  /* The program that ends with each block: all blocks before it, and the block. Of a block that ends
+  /* The program that ends with a block: all blocks before it, and the block. Of a block that ends
      in an error the page brings along the form in which the error is caught. A lab has no programs. */
-  function programs() {
-    const template = document.getElementById("guarded");
-    if (!template) return [];
+  function program(code) {
     const blocks = [...document.querySelectorAll(".md-content .highlight[class*=language-py] pre > code")];
-    const pieces = blocks.map((code) => code.textContent);
-    for (const guarded of template.content.children) pieces[guarded.dataset.block] = guarded.textContent;
-    return blocks.map((code, i) => [...pieces.slice(0, i), code.textContent].join("\n"));
+    const pieces = blocks.map((block) => block.textContent);
+    const { children } = document.getElementById("guarded").content;
+    for (const guarded of children) pieces[guarded.dataset.block] = guarded.textContent;
+    return [...pieces.slice(0, blocks.indexOf(code)), code.textContent].join("\n");
   }
 
   async function toClipboard(text) {
@@ -50,13 +52,18 @@
     }
   }
 
-  function button(kind, label, text) {
+  function button(kind, label) {
     const made = document.createElement("button");
     made.type = "button";
-    made.dataset.copy = kind;
     made.title = label;
     made.setAttribute("aria-label", label);
     made.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true"><path d="${ICONS[kind]}"/></svg>`;
+    return made;
+  }
+
+  function copyButton(kind, label, text) {
+    const made = button(kind, label);
+    made.dataset.copy = kind;
     made.addEventListener("click", async () => {
       const focused = document.activeElement;
       await toClipboard(text());
@@ -68,8 +75,17 @@
     return made;
   }
 
-  function addCopyButtons() {
-    const whole = programs();
+  function note(text) {
+    const made = document.createElement("p");
+    made.className = "unrun";
+    made.textContent = text;
+    return made;
+  }
+
+  function addButtons() {
+    const isProgram = document.getElementById("guarded");
+    const run = isProgram?.dataset ?? {};
+    const unrun = JSON.parse(run.unrun ?? "{}");
     let runnable = 0;
     for (const block of document.querySelectorAll(".md-content .highlight")) {
       const code = block.querySelector("pre > code");
@@ -77,28 +93,123 @@
       const bar = document.createElement("div");
       bar.className = "book-copy";
       bar.setAttribute("role", "toolbar");
-      bar.setAttribute("aria-label", "Copy");
-      bar.append(button("copy", "Copy this block", () => code.textContent));
-      if (/\blanguage-py/.test(block.className) && whole.length) {
-        const program = whole[runnable++];
-        bar.append(button("above", "Copy with everything above", () => program));
-        bar.lastChild.tabIndex = -1;
+      bar.setAttribute("aria-label", "Code");
+      bar.append(copyButton("copy", "Copy this block", () => code.textContent));
+      if (/\blanguage-py/.test(block.className) && isProgram) {
+        const at = runnable++;
+        bar.append(copyButton("above", "Copy with everything above", () => program(code)));
+        if (unrun[at]) block.after(note(`Does not run in the page: ${unrun[at]}.`));
+        else if (run.run) bar.prepend(runButton("run", "Run this block", at), runButton("edit", "Edit this block", at));
       }
+      [...bar.children].forEach((each, place) => (each.tabIndex = place ? -1 : 0));
       block.append(bar);
-      code.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
+      block.style.setProperty("--buttons", bar.childElementCount);
+      block.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
+
+  /* What runs and edits a block comes with the first touch of such a button, or where a reader has left
+     something; `run.js` listens for `book:run`. */
+  function runButton(kind, label, at) {
+    const made = button(kind, label);
+    made.dataset.run = kind;
+    if (kind === "run") made.append("Run");
+    made.addEventListener("click", () => ask(kind, at));
+    return made;
+  }
+
+  let runs;
+  async function ask(kind, at) {
+    runs ||= new Promise((loaded, failed) => {
+      const script = document.createElement("script");
+      script.src = new URL("run.js", home);
+      script.onload = loaded;
+      script.onerror = failed;
+      document.head.append(script);
+    });
+    try {
+      await runs;
+      dispatchEvent(new CustomEvent("book:run", { detail: { kind, at } }));
+    } catch {
+      runs = undefined;
+      announce("What runs a block could not be loaded");
+    }
+  }
+
+  addEventListener("book:say", ({ detail }) => announce(detail));
 
   /* The buttons of a block are one tab stop; arrow keys go from one to the other. */
   document.addEventListener("keydown", (event) => {
     if (!/^Arrow(Left|Right)$/.test(event.key) || !event.target.matches?.(".book-copy button")) return;
-    const other = event.target.nextSibling || event.target.previousSibling;
-    if (!other) return;
+    const { nextSibling, previousSibling, parentNode } = event.target;
+    const other = event.key === "ArrowRight" ? nextSibling || parentNode.firstChild : previousSibling || parentNode.lastChild;
     event.preventDefault();
     event.target.tabIndex = -1;
     other.tabIndex = 0;
     other.focus();
   });
+
+  /* ── On a phone, long lines of code or of outputs are wrapped, as a reader chose; see book.css ─── */
+
+  const phone = matchMedia("(max-width: 44.984em)");
+  const WRAP = "book-wrap";
+  const LONG = { code: ".md-content .highlight pre > code", output: ".md-content .output samp.long" };
+
+  /* Which of the two are wrapped. */
+  function wrapped() {
+    try {
+      return (localStorage.getItem(WRAP) ?? "output").split(" ");
+    } catch {
+      return ["output"];
+    }
+  }
+
+  /* Make each line an element, which bends by itself and says how far it is indented. */
+  function bend(text) {
+    if (text.querySelector(".line")) return;
+    let open = "";
+    text.innerHTML = text.innerHTML.split(/(?<=\n)/).map((line) => {
+      const html = open + line;
+      open = /<span[^>]*>(?![^]*<\/span>)/.exec(html)?.[0] ?? "";
+      return `<span class="line" style="--in:${/^ */.exec(line)[0].length}">${html}${open && "</span>"}</span>`;
+    }).join("");
+  }
+
+  function wrapLines() {
+    if (!phone.matches) return;
+    const now = wrapped();
+    document.documentElement.dataset.wrap = now.join(" ");
+    for (const what in LONG) {
+      const texts = document.querySelectorAll(LONG[what]);
+      if (now.includes(what)) texts.forEach(bend);
+      for (const text of texts)
+        if (/.{38}/.test(text.textContent)) addWrapButton(what, text).setAttribute("aria-pressed", now.includes(what));
+    }
+  }
+
+  function addWrapButton(what, text) {
+    const block = text.closest(".highlight, .output");
+    const found = block.querySelector("[data-wraps]");
+    if (found) return found;
+    const made = button("wrap", "Wrap long lines");
+    made.dataset.wraps = what;
+    made.addEventListener("click", () => {
+      const now = wrapped();
+      const others = now.filter((one) => one && one !== what);
+      keep(WRAP, (now.includes(what) ? others : [...others, what]).join(" "));
+      wrapLines();
+      nameScrollers();
+    });
+    const bar = block.querySelector(".book-copy");
+    (bar ?? block.querySelector("figcaption")).append(made);
+    if (bar) {
+      made.tabIndex = -1;
+      block.style.setProperty("--buttons", bar.childElementCount);
+    }
+    return made;
+  }
+
+  phone.addEventListener("change", wrapLines);
 
   /* ── Boxes that scroll sideways, and no others, can be reached, and have a name ────────── */
 
@@ -110,8 +221,10 @@
     [".md-content .book-drawing", "Drawing"],
   ];
 
-  /* How many pixels a box hides. What stands in a line has no inside, though Firefox gives it a width. */
-  const hidden = (box) => box.clientWidth && box.scrollWidth - box.clientWidth;
+  /* How many pixels a box hides. What is folded is measured when it is opened: the browser would lay it out
+     for that. What stands in a line has no inside, though Firefox gives it a width. */
+  const hidden = (box) =>
+    !box.closest("details:not([open])") && box.clientWidth && box.scrollWidth - box.clientWidth;
 
   function nameScrollers() {
     const boxes = SCROLLERS.flatMap(([selector, name]) =>
@@ -156,6 +269,8 @@
   let arrived = false;
   function standAtHeading() {
     if (!arrived) return (arrived = true); // opened anew: the browser knows where
+    // The theme has gone back to where the reader was; a row of buttons may have moved that since.
+    if (history.state?.y) scrollTo({ top: history.state.y, behavior: "instant" });
     const headings = [...document.querySelectorAll(".md-content article :is(h1, h2, h3)")];
     const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 4);
     const place = document.getElementById(location.hash.slice(1)) || passed.pop() || headings[0];
@@ -213,6 +328,7 @@
   /* ── What was read: a mark at its links, kept in this browser and sent nowhere ─────────── */
 
   const READ = "book-read";
+  const LEFT = "book-run"; // what `run.js` keeps of what was typed and done
 
   /* Where a browser keeps nothing for a page, nothing was read. */
   function wasRead() {
@@ -224,14 +340,28 @@
     }
   }
 
-  function keepRead(pages) {
+  /* What a reader has typed and done, by page, as text; "" for nothing. */
+  function left() {
     try {
-      if (pages.length) localStorage.setItem(READ, JSON.stringify(pages));
-      else localStorage.removeItem(READ);
+      return localStorage.getItem(LEFT) ?? "";
+    } catch {
+      return "";
+    }
+  }
+
+  function keepRead(pages) {
+    keep(READ, pages.length ? JSON.stringify(pages) : undefined);
+    markRead();
+  }
+
+  /* Keep a text in this browser, or nothing. */
+  function keep(name, text) {
+    try {
+      if (text === undefined) localStorage.removeItem(name);
+      else localStorage.setItem(name, text);
     } catch {
       // refused
     }
-    markRead();
   }
 
   function markRead() {
@@ -240,7 +370,7 @@
       link.toggleAttribute("data-read", !link.hash && pages.includes(link.pathname));
     const foot = document.querySelector(".md-footer .md-copyright");
     const forget = foot?.querySelector("button");
-    if (!pages.length) forget?.remove();
+    if (!pages.length && !left()) forget?.remove();
     else if (foot && !forget) foot.append(" ", forgetButton(foot));
   }
 
@@ -249,7 +379,15 @@
     made.type = "button";
     made.textContent = "Forget what I have read";
     made.addEventListener("click", () => {
+      try {
+        localStorage.removeItem(LEFT);
+      } catch {
+        // refused
+      }
       keepRead([]);
+      dispatchEvent(new Event("book:forget"));
+      keep(WRAP);
+      wrapLines();
       announce("Forgotten");
       foot.querySelector("a")?.focus();
     });
@@ -263,6 +401,7 @@
 
   function watchEnd() {
     ends.disconnect();
+    if (left().includes(JSON.stringify(location.pathname))) ask("restore");
     const end = document.querySelector(".md-footer");
     if (end && document.querySelector(".md-content .highlight")) ends.observe(end);
     markRead();
@@ -287,6 +426,8 @@
     }
   }
 
+  addEventListener("book:kept", markRead);
+
   /* ── What a reader asks of a page: its script comes with the first pointer or key on it ─── */
 
   const home = document.currentScript.src;
@@ -301,6 +442,18 @@
   }
 
   for (const each of FIRST) addEventListener(each, first);
+
+  /* Where nothing can be pointed at, a tap on a word of the glossary shows what it means, and does not
+     lead there, unless it is repeated because nothing came. From a disk nothing comes. */
+  let tapped;
+  addEventListener("click", (event) => {
+    const word = event.target.closest?.(".md-content a[data-preview]");
+    const again = word === tapped && !document.querySelector(".md-tooltip2--active");
+    tapped = word;
+    if (!word || again || location.protocol === "file:" || !matchMedia("(hover: none)").matches) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
 
   /* ── Print: folded hints and solutions are listed at the end ───────────────────────────── */
 
@@ -348,9 +501,34 @@
   if (!stylesFollow)
     document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
 
+  /* ── A link within the page that was opened ────────────────────────────────────────────── */
+
+  /* The theme fetches a page for the first address that it is told, and so the opened page itself, with
+     all that the reader has done on it lost, for a link to its own section. Until another page has come
+     such links and the way back are left to the browser; main.html asks before the theme is told. */
+  const opened = location.pathname;
+  let came = 0;
+  window.bookStays = ({ pathname }) => came < 2 && pathname === opened;
+  addEventListener("click", ({ target }) => {
+    const link = target.closest?.("a[href*='#']");
+    if (link && bookStays(link)) link.target = "_self"; // the theme leaves what names a target alone
+  }, true);
+
+  /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
+
+  let parts = [];
+  function takeApart() {
+    for (const part of parts.filter(({ isConnected }) => !isConnected))
+      for (const element of [part, ...part.querySelectorAll("*")]) element.replaceChildren();
+    parts = [...document.querySelectorAll("[data-md-component]")];
+  }
+
   function start() {
-    addCopyButtons();
+    came++;
+    takeApart();
+    addButtons();
     addUnveilButtons();
+    wrapLines();
     nameScrollers();
     mendNames();
     addMenuButton();

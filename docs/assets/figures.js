@@ -8,7 +8,15 @@
   const cellOf = (event) =>
     event.target.closest && event.target.closest(".heat tbody td");
 
+  /* A map that is too wide for a phone has no numbers there: its caption says that of one cell. */
+  function tell(cell) {
+    const { caption, tHead } = cell.closest("table");
+    const names = [cell.parentNode.cells[0], tHead.rows[0].cells[cell.cellIndex]];
+    caption.dataset.said = `${names.map((name) => name.textContent).join(" → ")}: ${cell.textContent}`;
+  }
+
   function go(cell) {
+    tell(cell);
     const table = cell.closest("table");
     table.setAttribute("role", "grid");
     const before = table.querySelector('td[tabindex="0"]');
@@ -26,6 +34,7 @@
     if (event.key === "Home") [down, right] = [0, 1 - cell.cellIndex];
     if (event.key === "End") [down, right] = [0, row.cells.length - 1 - cell.cellIndex];
     if (down === undefined) return;
+    if (getComputedStyle(cell.closest("table")).display === "grid") [down, right] = [right, down]; // it is turned
     event.preventDefault();
     const next = rows[row.sectionRowIndex + down];
     const column = cell.cellIndex + right;
@@ -35,18 +44,31 @@
   const lit = (event) => {
     const link = event.target.closest && event.target.closest('.md-content a[href*="#"]');
     const cell = link && document.getElementById(link.hash.slice(1));
-    if (cell && cell.matches(".heat td") && link.pathname === location.pathname) return cell;
+    if (!cell || !cell.matches(".heat td") || link.pathname !== location.pathname) return;
+    tell(cell);
+    return cell;
   };
   for (const [begins, ends] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
     document.addEventListener(begins, (event) => lit(event)?.classList.add("lit"));
     document.addEventListener(ends, (event) => lit(event)?.classList.remove("lit"));
   }
 
+  /* A cell that is looked at, or that a link names, lights the labels of its row and of its column. */
+  let labels = [];
+  function light(event) {
+    if (!event.isTrusted) return; // said once more to a script that came late
+    const cell = cellOf(event) || lit(event);
+    for (const label of labels) label.classList.remove("lit");
+    labels = cell ? [cell.parentNode.cells[0], cell.closest("table").tHead.rows[0].cells[cell.cellIndex]] : [];
+    for (const label of labels) label.classList.add("lit");
+  }
+  for (const type of ["pointerover", "focusin"]) document.addEventListener(type, light);
+
   /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one, and
-     at once where the address names a place, which moves when a figure above it comes to life. */
+     at once where the address names a state. */
   const folder = document.currentScript.src;
   const near = new IntersectionObserver((entries) => {
-    if (!location.hash && !entries.some((entry) => entry.isIntersecting)) return;
+    if (!location.hash.includes("?") && !entries.some((entry) => entry.isIntersecting)) return;
     near.disconnect();
     const script = document.createElement("script");
     script.src = new URL("attention.js", folder);

@@ -11,14 +11,9 @@ window.bookSearch = (() => {
   const PREFIX = 3; // letters after which a word may be the beginning of another
   const NAMED = 2; // times, for a page of which the whole query is a name
   const LEAST = 0.1; // of the best page's score, below which a page is no answer
+  const OFTEN = 4; // times that a word counts which a section has often
   const SECTIONS = 4; // of a page, at most, that are worth showing
-  const EXCERPT = 200; // characters, and how many of them stand before the first word found
-  const BEFORE = 60;
-  // Words that a question has and its answer need not have.
-  const IDLE = new Set(
-    ("a about an and are as at be by can do does for from had has have how i if in into is it its " +
-      "me my of on or should so that the their them then there these they this to was we what when " +
-      "where which while who why will with would you your").split(" "));
+  const IDLE = new Set(window.bookIndex.idle);
 
   /* ── Words ─────────────────────────────────────────────────────────────────────────────── */
 
@@ -33,7 +28,8 @@ window.bookSearch = (() => {
   /* The words of a text: a name or formula in one piece (is_causal, QK^T, √d), and each of its parts. */
   function words(text) {
     const found = [];
-    const spelt = text.toLowerCase().replace(/⊤/g, "t").replace(/∞/g, "inf");
+    const spelt = text.toLowerCase().replace(/⊤/g, "t").replace(/∞/g, "inf")
+      .replace(/\b(b?)fp?(\d+)\b/g, "$1float$2"); // bf16, fp32
     for (const [word] of spelt.matchAll(WORD)) {
       const parts = word.split(/[_^]+/).filter(Boolean);
       if (parts.length > 1) found.push(parts.join("_"));
@@ -63,16 +59,29 @@ window.bookSearch = (() => {
     return term;
   }
 
+  /* The words of each section, put together again from the sections of each word; see book/search.py. */
+  const texts = [];
+  for (const line of window.bookIndex.words.split("\n")) {
+    const [word, ...steps] = line.split(" ");
+    let number = 0;
+    for (const step of steps) {
+      number += parseInt(step, 36);
+      texts[number] = (texts[number] ?? "") + ` ${word}`.repeat(step.endsWith("+") ? OFTEN : 1);
+    }
+  }
+
   /* A page is found by what it is about, and by the best of its sections: one entry for each. */
-  const documents = window.bookIndex.flatMap(([url, question, keywords, sections]) => {
+  let before = 0; // sections of the pages before
+  const documents = window.bookIndex.pages.flatMap(([url, question, keywords, sections]) => {
     const [[, title], ...rest] = sections;
     const names = new Set([typed(title), ...keywords.split(",")].map((name) => key(words(name))));
     pages.set(url, { title, question, sections, names });
     const headings = typed(rest.map(([, heading]) => heading).join("\n"));
+    before += sections.length;
     return [
       { id: url, title: typed(title), keywords, question, headings },
-      ...sections.map(([, heading, text], i) => (
-        { id: `${url}#${i}`, headings: i ? typed(heading) : "", text: typed(text) })),
+      ...sections.map(([, heading], i) => (
+        { id: `${url}#${i}`, headings: i ? typed(heading) : "", text: texts[before - sections.length + i] })),
     ];
   });
   const index = new MiniSearch({ fields: Object.keys(BOOST), tokenize: words, processTerm: asTerm });
@@ -132,14 +141,13 @@ window.bookSearch = (() => {
     const { title, question, sections } = pages.get(found.url);
     const best = [...found.sections].sort(([, a], [, b]) => b - a).slice(0, SECTIONS);
     const known = new Set([...found.terms].flatMap((term) => [...forms.get(term)]));
-    const find = finder(known);
     return {
       url: found.url, title, question: escaped(question), score: found.score,
       terms: shortest([...known]),
       missing: wanted.filter((word) => !found.words.has(word)),
       sections: best.map(([number]) => {
-        const [anchor, heading, text] = sections[number];
-        return { anchor, title: heading, excerpt: excerpt(text, known, find) };
+        const [anchor, heading, beginning] = sections[number];
+        return { anchor, title: heading, excerpt: marked(beginning || escaped(question), known) };
       }),
     };
   }
@@ -159,39 +167,12 @@ window.bookSearch = (() => {
     }
   }
 
-  /* ── An excerpt ────────────────────────────────────────────────────────────────────────── */
+  /* ── What is shown of a section: how it begins, or else the question of its page ─────────── */
 
-  const PIECE = /<[^>]+>|&\w+;|[\p{L}\p{N}_]+|[^<&\p{L}\p{N}_]+/gu;
+  const PIECE = /<[^>]+>|&#?\w+;|[\p{L}\p{N}_]+|[^<&\p{L}\p{N}_]+/gu;
 
-  /* What stands in a text of these words, each as a whole. */
-  function finder(known) {
-    const spelt = [...known].map((word) => word.replace(/[\^$]/g, "\\$&")).join("|");
-    const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(?:${spelt})(?![\\p{L}\\p{N}])`, "giu");
-    return (text) => new Set(text.match(pattern)?.map((word) => word.toLowerCase()));
-  }
-
-  /* The line of a section that holds most of what was found, prose before code, cut to length. */
-  function excerpt(text, known, find) {
-    const worth = (line) => find(line).size - (line.startsWith("\t") ? 0.5 : 0);
-    const [line] = text.split("\n").reduce(([best, most], other) => {
-      const more = worth(other);
-      return more > most ? [other, more] : [best, most];
-    }, ["", -1]);
-    let raised = 0; // no cut falls into a subscript or a superscript
-    const pieces = (line.match(PIECE) ?? []).map((text) => {
-      raised += /^<su/.test(text) - /^<\/su/.test(text);
-      return { text, whole: !raised, hit: words(text).some((word) => known.has(word)) };
-    });
-    let start = Math.max(0, pieces.findIndex(({ hit }) => hit));
-    for (let before = 0; start > 0 && (before < BEFORE || !pieces[start - 1].whole); start--)
-      before += pieces[start - 1].text.length;
-    let end = start;
-    for (let length = 0; end < pieces.length && (length < EXCERPT || !pieces[end - 1].whole); end++)
-      length += pieces[end].text.length;
-    const shown = pieces.slice(start, end).map(({ text, hit }) => (hit ? `<mark>${text}</mark>` : text)).join("");
-    const cut = (start ? "… " : "") + shown.trim() + (end < pieces.length ? " …" : "");
-    return line.startsWith("\t") ? `<code>${cut}</code>` : cut;
-  }
+  const marked = (html, known) => (html.match(PIECE) ?? [])
+    .map((piece) => (words(piece).some((word) => known.has(word)) ? `<mark>${piece}</mark>` : piece)).join("");
 
   return { search };
 })();

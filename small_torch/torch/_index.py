@@ -454,6 +454,12 @@ def index_add(input, dim, index, source, *, alpha=1):
     return input.clone().index_add_(dim, index, source, alpha=alpha)
 
 
+@method
+def index_fill_(self, dim, index, value):
+    check_in_place(self)
+    return _put_along(self, place_of(dim, len(self._shape)), index, value, WRITE)
+
+
 def embedding(weight, index, padding_idx=None):
     """Return the rows of `weight` at `index`."""
     try:

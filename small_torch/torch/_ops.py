@@ -123,7 +123,17 @@ PAIRS = {
     "floor_divide": None,
     "trunc_divide": None,
 }
-SAVES = {"add": "", "sub": "", "mul": "ab", "div": "ab", "maximum": "ab", "minimum": "ab", "atan2": "ab", "remainder": "ab", "fmod": "ab"}
+SAVES = {
+    "add": "",
+    "sub": "",
+    "mul": "ab",
+    "div": "ab",
+    "maximum": "ab",
+    "minimum": "ab",
+    "atan2": "ab",
+    "remainder": "ab",
+    "fmod": "ab",
+}
 TITLES = {
     "add": "AddBackward0", "sub": "SubBackward0", "mul": "MulBackward0", "div": "DivBackward0", "pow": "PowBackward0",
     "maximum": "MaximumBackward0", "minimum": "MinimumBackward0", "atan2": "Atan2Backward0", "logaddexp": "LogaddexpBackward0",

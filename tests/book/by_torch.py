@@ -36,10 +36,10 @@ def margin(wanted):
     return SHARE * max(1.0, finite.max().item() if finite.numel() else 0.0)
 
 
-def assert_equal(step, came, wanted):
-    """Assert that the rows of numbers that `came` are the tensor `wanted`, within the margin."""
+def assert_equal(step, result, wanted):
+    """Assert that the rows of numbers in `result` are the tensor `wanted`, within the margin."""
     torch.testing.assert_close(
-        torch.tensor(came, dtype=torch.float64),
+        torch.tensor(result, dtype=torch.float64),
         wanted,
         atol=margin(wanted),
         rtol=0,

@@ -80,6 +80,7 @@ def test_the_script_is_told_all_but_the_caption():
         "digits": 4,
         "controls": ["query"],
         "votes": [],
+        "channels": [],
         "panels": [{"name": "", "tokens": ["a", "b"], "embeddings": [[1, 0], [2, 1]]}],
     }
 
@@ -96,7 +97,10 @@ def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
     assert [word.get_text() for word in words] == [f"a{shares[0]}", f"b{shares[1]}"]
     assert [word["class"] for word in words] == [["word"], ["word", "on"]]
     up, down = (f"{vote:.2f}" for vote in steps["context"][1])
-    assert drawn(SENTENCE).select_one(".votes").get_text() == f"b → up votes: up {up}, down {down}"
+    assert (
+        drawn(SENTENCE).select_one(".votes").get_text()
+        == f"b → up the higher wins: up {up}, down {down}"
+    )
     assert drawn(SENTENCE).table is None
 
 
@@ -115,9 +119,10 @@ def test_a_hidden_word_of_a_sentence_says_so():
             f"{TWO}query: b\nvotes: up down\nheads:\n- name: x\n- name: y",
             "votes and heads exclude each other",
         ),
+        (f"{TWO}channels: wet", "channels has 1 words, but the embeddings have 2 columns"),
     ],
 )
-def test_votes_that_cannot_be_counted_are_refused(body, said):
+def test_votes_and_channels_that_do_not_fit_are_refused(body, said):
     with pytest.raises(ValueError, match=said):
         attention.read(body)
 

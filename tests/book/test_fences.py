@@ -19,6 +19,7 @@ from pymdownx.superfences import SuperFencesException
 
 from book.figures import attention, tables
 from book.figures import output as outputs
+from book.figures.drawn import figure as output_figure
 from book.markdown import fences
 from literate import numerals
 from literate.page import PageError
@@ -174,7 +175,7 @@ def test_a_text_that_can_be_drawn_passes_the_check():
 
 def test_drawing_needs_neither_torch_nor_until_a_chart_comes_matplotlib():
     code = (
-        "import sys, book.figures.output as f; f.figure('[[1, 2]]', {'heatmap': ''});"
+        "import sys, book.figures.drawn as f; f.figure('[[1, 2]]', {'heatmap': ''});"
         "sys.exit(' '.join({'torch', 'matplotlib', 'numpy'} & set(sys.modules)) or 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -749,9 +750,9 @@ def test_what_a_figure_adds_to_the_first_view_stays_small(name, most):
 
 
 def test_a_zero_is_a_score_where_minus_infinity_is_what_hides():
-    masked = outputs.figure("tensor([[0., -inf],\n        [0., 0.]])", {"heatmap": ""})
+    masked = output_figure("tensor([[0., -inf],\n        [0., 0.]])", {"heatmap": ""})
     assert masked.count('class="z"') == 1
-    weights = outputs.figure(
+    weights = output_figure(
         "tensor([[1.0000, 0.0000],\n        [0.5000, 0.5000]])", {"heatmap": ""}
     )
     assert weights.count('class="z"') == 1

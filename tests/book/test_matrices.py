@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from book.figures import attention, output
+from book.figures import attention, drawn
 from book.figures.matrices import fill
 from literate import record
 from literate.page import PageError, read
@@ -411,8 +411,8 @@ def test_labels_that_are_what_they_name_hold_and_are_drawn_alone(book):
     page = book.read(LABELLED)
     page.check_drawn()
     assert failures(page) == []
-    drawn = output.figure(page.fences[1].text, page.fences[1].options)
-    assert re.findall(r'scope="(\w+)">(\w+)<', drawn) == [
+    figure = drawn.figure(page.fences[1].text, page.fences[1].options)
+    assert re.findall(r'scope="(\w+)">(\w+)<', figure) == [
         *[("col", "7"), ("col", "9")],
         *[("row", "she"), ("row", "rowed"), ("row", "home")],
     ]

@@ -1,5 +1,7 @@
 """What the search reads of a drawn page."""
 
+import json
+
 import pytest
 
 from book import search
@@ -35,6 +37,43 @@ def test_a_page_is_read_section_by_section_in_lines():
             "\ta = 1\n\tb = 2\n\tIndexError: too many indices\nd width\none line\ntwo",
         ),
     ]
+
+
+def index_of(*entries):
+    return json.loads(search.script(list(entries)).removeprefix("window.bookIndex = ")[:-2])
+
+
+def entry(*texts):
+    return search.Entry(
+        "a.html", "Why?", "", [search.Section("there", "T", text) for text in texts]
+    )
+
+
+def test_the_index_names_for_each_word_the_sections_that_have_it():
+    found = index_of(
+        entry("Masks of W<sub>q</sub>.", *["a"] * 35, "the masks"), entry("masks\n\tmasks " * 2)
+    )
+    assert found["words"].split("\n") == ["masks 0 10 1+", "w_q 0"]
+    assert "the" in found["idle"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "\tcode.\na heading\nIt is said here, in a sentence as long as an excerpt has to be. More.",
+            "It is said here, in a sentence as long as an excerpt has to be.",
+        ),
+        (
+            "Short. Then the next one. And so on, until there is enough to see. More.",
+            "Short. Then the next one. And so on, until there is enough to see.",
+        ),
+        ("\tcode alone", ""),
+    ],
+)
+def test_an_excerpt_is_the_first_sentence_of_its_section(text, told):
+    [[*_, [[anchor, title, said]]]] = index_of(entry(text))["pages"]
+    assert (anchor, title, said) == ("there", "T", told)
 
 
 @pytest.mark.parametrize(

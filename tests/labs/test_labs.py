@@ -18,6 +18,7 @@ NAMES = (
     "nine-ways",
     "scaling",
     "serving",
+    "sinks",
     "time-and-memory",
     "translator",
 )
@@ -199,7 +200,7 @@ def test_the_page_of_the_labs_says_of_each_what_it_found(stored, finding):
 
 
 @pytest.mark.parametrize(
-    "name", ["nine-ways", "time-and-memory", "heads", "scaling", "serving", "translator"]
+    "name", ["nine-ways", "time-and-memory", "heads", "scaling", "serving", "sinks", "translator"]
 )
 def test_equality_is_proven_before_anything_is_timed_or_trained(name):
     sources = [

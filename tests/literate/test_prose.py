@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import pytest
 
@@ -329,12 +330,18 @@ def test_a_number_from_elsewhere_says_why(book):
     assert len(complaints(book, f"There were {marked.replace('by the census of 1900', '')}.")) == 1
 
 
-def test_the_text_of_every_page_holds():
-    assert [found for page in PAGES for found in unsupported_numbers(page)] == []
-
-
 def test_the_book_marks_fewer_than_twenty_numbers_as_coming_from_elsewhere():
     assert sum(page.text.count('class="by-hand"') for page in PAGES) < 20
+
+
+@cache
+def counted():
+    """Return how many numerals of the book something must hold, and how many it writes."""
+    parts = [part for page in PAGES for part in prose.paragraphs(prose.text_of(page))]
+    return (
+        sum(len(part.quoted) for part in parts),
+        sum(len(list(numerals(part.prose))) for part in parts),
+    )
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "CONTRIBUTING.md"])
@@ -342,11 +349,9 @@ def test_what_is_said_of_the_numbers_in_the_text_is_so(name):
     """Within one in twenty, so that not every sentence changes three files."""
     said = re.sub(r"<[^>]*>", "", (ROOT / name).read_text(encoding="utf-8"))
     held, every = re.search(r"([\d,]+) of the\s([\d,]+)\snumerals", said).groups()
-    parts = [part for page in PAGES for part in prose.paragraphs(prose.text_of(page))]
-    counted = sum(len(part.quoted) for part in parts)
-    assert float(held.replace(",", "")) == pytest.approx(counted, rel=0.05)
-    counted = sum(len(list(numerals(part.prose))) for part in parts)
-    assert float(every.replace(",", "")) == pytest.approx(counted, rel=0.05)
+    quoted, written = counted()
+    assert float(held.replace(",", "")) == pytest.approx(quoted, rel=0.05)
+    assert float(every.replace(",", "")) == pytest.approx(written, rel=0.05)
 
 
 CELLS = [

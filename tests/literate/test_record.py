@@ -55,7 +55,7 @@ def test_a_page_of_which_every_block_held_is_on_record(project, monkeypatch):
     [(), pytest.param(("-n", "2"), marks=pytest.mark.lab)],
     ids=["one process", "two workers"],
 )
-def test_each_page_has_a_record_of_its_own(project, options):
+def test_each_page_has_a_record_of_its_own(project, no_torch, options):
     project.runpytest_subprocess("-p", "no:randomly", *options).assert_outcomes(passed=9)
     assert all(found(project, name) for name in ("README.md", "docs/a.md", "docs/part/b.md"))
     files = [path for path in (project.path / ".checked").rglob("*") if path.is_file()]
@@ -148,7 +148,7 @@ def test_a_run_of_some_blocks_leaves_the_record_there_is(project):
 
 
 @pytest.mark.lab
-def test_a_run_for_a_debugger_leaves_no_record(project):
+def test_a_run_for_a_debugger_leaves_no_record(project, no_torch):
     project.runpytest_subprocess("docs/a.md", "--pdb").assert_outcomes(passed=3)
     assert found(project) is None
 

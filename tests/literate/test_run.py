@@ -738,7 +738,7 @@ INTERRUPTED = {
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("command", "status"), INTERRUPTED.values(), ids=INTERRUPTED)
-def test_an_interrupt_ends_the_page_and_shows_no_traceback_of_ours(book, command, status):
+def test_an_interrupt_ends_the_page_and_shows_no_traceback_of_ours(book, no_torch, command, status):
     told = "import os, sys\nprint(os.linesep, os.getpid(), file=sys.stderr, flush=True)\n"
     book.page(code(told + "while True: pass"))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -753,7 +753,7 @@ def test_an_interrupt_ends_the_page_and_shows_no_traceback_of_ours(book, command
 
 
 @LINUX
-def test_a_page_ends_with_whoever_runs_it_though_that_is_killed(book):
+def test_a_page_ends_with_whoever_runs_it_though_that_is_killed(book, no_torch):
     told = "import os, sys\nprint(os.getpid(), file=sys.stderr, flush=True)\n"
     path = book.page(code(told + "while True: pass"))
     program = f"from literate import page, run; run.Run(page.read({str(path)!r})).all()"
@@ -783,7 +783,7 @@ SLOWLY = [
 
 
 @pytest.mark.parametrize("name", ["leaving at once", *SLOWLY])
-def test_a_spawned_page_that_does_not_end_well_is_named(verdict, monkeypatch, name):
+def test_a_spawned_page_that_does_not_end_well_is_named(verdict, no_torch, monkeypatch, name):
     monkeypatch.setattr(runner, "FORKS", False)
     text, words = (ENDINGS | AT_THE_END)[name]
     _hurry(monkeypatch, words)
@@ -791,7 +791,7 @@ def test_a_spawned_page_that_does_not_end_well_is_named(verdict, monkeypatch, na
 
 
 @POSIX
-def test_a_spawned_page_that_runs_too_long_is_named(verdict, stuck, monkeypatch):
+def test_a_spawned_page_that_runs_too_long_is_named(verdict, no_torch, stuck, monkeypatch):
     monkeypatch.setattr(runner, "FORKS", False)
     text, line = LOOPS["native code"]
     assert verdict(code(stuck(text))).line == line
@@ -904,7 +904,7 @@ def killed(fork_server):
 @pytest.mark.parametrize(
     "end", [killed, killed_while_a_message_waits, killed_with_a_page_asked_for]
 )
-def test_what_pages_are_forked_from_is_replaced_when_it_has_ended(play, end):
+def test_what_pages_are_forked_from_is_replaced_when_it_has_ended(play, no_torch, begun, end):
     play(code("a = 1"))
     end(runner._fork_server())
     assert play(code("print(1)"))[0].printed == "1\n"

@@ -57,8 +57,8 @@ for line in sys.stdin:
             out.write(spoken.getvalue())
         os._exit(0)
     os.close(writer)
-    with open(reader, encoding="utf-8", newline="\n") as came:
-        print(json.dumps(came.read()), flush=True)
+    with open(reader, encoding="utf-8", newline="\n") as pipe:
+        print(json.dumps(pipe.read()), flush=True)
     os.waitpid(child, 0)
 """
 

@@ -368,7 +368,7 @@ def test_a_page_saved_at_the_last_moment_stays_as_it_was_saved(book, monkeypatch
 
 
 @pytest.fixture
-def started(book):
+def started(book, no_torch):
     """Return a function that starts an update where the test stands, in a session of its own."""
     processes = []
 
@@ -378,7 +378,6 @@ def started(book):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
         processes.append(process)

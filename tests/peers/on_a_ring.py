@@ -15,8 +15,8 @@ from snippets.ring_attention import Ring, ring_attention, shard_positions
 BATCH, HEADS, KV_HEADS, T, HEAD_DIM = 2, 4, 2, 48, 8
 
 
-def largest(came, wanted):
-    return max((a - b).abs().max().item() for a, b in zip(came, wanted, strict=True))
+def largest(result, wanted):
+    return max((a - b).abs().max().item() for a, b in zip(result, wanted, strict=True))
 
 
 def draw(dtype, kv_heads):
@@ -36,11 +36,11 @@ def ours(is_causal, zigzag, dtype, kv_heads, group=None):
 
     places = shard_positions(T, ring.rank, ring.size, zigzag=zigzag)
     own = [part[..., places, :].clone().requires_grad_() for part in (query, key, value)]
-    came = ring_attention(*own, ring, is_causal=is_causal, zigzag=zigzag)
+    result = ring_attention(*own, ring, is_causal=is_causal, zigzag=zigzag)
     forward = ring.bytes_sent
-    grads = torch.autograd.grad(came, own, direction[..., places, :])
+    grads = torch.autograd.grad(result, own, direction[..., places, :])
     return {
-        "output": largest([came], [wanted[..., places, :]]),
+        "output": largest([result], [wanted[..., places, :]]),
         "gradients": largest(grads, [part[..., places, :] for part in gradients]),
         "forward": forward,
         "backward": ring.bytes_sent - forward,
@@ -57,8 +57,8 @@ def theirs(is_causal, zigzag):
     places = shard_positions(T, rank, size, zigzag=zigzag)
     own = [part[..., places, :].clone().requires_grad_() for part in (query, key, value)]
     direction = direction[..., places, :].contiguous()
-    came = ring_attention(*own, is_causal=is_causal, zigzag=zigzag)
-    grads = torch.autograd.grad(came, own, direction)
+    result = ring_attention(*own, is_causal=is_causal, zigzag=zigzag)
+    grads = torch.autograd.grad(result, own, direction)
 
     def forward(q, k, v, is_causal, **_):
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal)
@@ -72,7 +72,7 @@ def theirs(is_causal, zigzag):
     found = private._templated_ring_attention_backward(
         group, 2, backward, direction, "grad_out", *own, output, lse, is_causal
     )
-    return {"output": largest([came], [output]), "gradients": largest(grads, found[:3])}
+    return {"output": largest([result], [output]), "gradients": largest(grads, found[:3])}
 
 
 def public_context_parallel():

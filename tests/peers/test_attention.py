@@ -53,13 +53,13 @@ def take(ours, **matrices):
                 projection.bias.copy_(nn.init.normal_(bias))  # zero at first, which hides mistakes
 
 
-def assert_alike(came, wanted, inputs, pairs, bar=1e-10):
+def assert_alike(result, wanted, inputs, pairs, bar=1e-10):
     """Assert equal outputs, and equal gradients of the inputs and of pairs of weights."""
-    assert came.shape == wanted.shape
-    assert (came - wanted).abs().max() <= bar
+    assert result.shape == wanted.shape
+    assert (result - wanted).abs().max() <= bar
     direction = torch.randn_like(wanted)
     leaves = [*inputs, *(ours for ours, _, _ in pairs)]
-    mine = torch.autograd.grad(came, leaves, direction, retain_graph=True)
+    mine = torch.autograd.grad(result, leaves, direction, retain_graph=True)
     leaves = [*inputs, *(theirs for _, theirs, _ in pairs)]
     hers = torch.autograd.grad(wanted, leaves, direction, retain_graph=True)
     readers = [whole] * len(inputs) + [read for _, _, read in pairs]

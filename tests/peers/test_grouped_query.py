@@ -29,10 +29,10 @@ def bar(family, backend):
     return 1e-5 if backend == "eager" or family[2] else 1e-10
 
 
-def assert_equal(came, wanted, bar):
+def assert_equal(result, wanted, bar):
     """Assert that no number is further off than bar times the largest."""
-    assert came.shape == wanted.shape
-    assert (came - wanted).abs().max() <= bar * max(1.0, wanted.abs().max())
+    assert result.shape == wanted.shape
+    assert (result - wanted).abs().max() <= bar * max(1.0, wanted.abs().max())
 
 
 def rotate_half(x, positions):
@@ -95,10 +95,10 @@ def test_outputs_and_gradients_are_theirs(family, g, backend):
         torch.ones(9, 9, dtype=torch.bool).triu(1), -torch.inf
     )
     wanted, _ = theirs(x, position_embeddings=angles(x, positions), attention_mask=added)
-    came = ours(x)
-    assert_equal(came, wanted, bar(family, backend))
-    direction = torch.randn_like(came)
-    one = torch.autograd.grad(came, [x, *ours.parameters()], direction)
+    result = ours(x)
+    assert_equal(result, wanted, bar(family, backend))
+    direction = torch.randn_like(result)
+    one = torch.autograd.grad(result, [x, *ours.parameters()], direction)
     other = torch.autograd.grad(wanted, [x, *theirs.parameters()], direction)
     for own, parameter in zip(one, other, strict=True):
         assert_equal(own, parameter, bar(family, backend))
@@ -132,7 +132,7 @@ def test_step_by_step_with_a_cache_of_each(family):
             attention_mask=added,
             past_key_values=held,
         )
-        came = ours(x[:, start:end], cache=cache)
-        assert_equal(came, wanted, bar(family, "sdpa"))
+        result = ours(x[:, start:end], cache=cache)
+        assert_equal(result, wanted, bar(family, "sdpa"))
     assert_equal(cache._keys, held.layers[0].keys, bar(family, "sdpa"))
     assert_equal(cache._values, held.layers[0].values, bar(family, "sdpa"))

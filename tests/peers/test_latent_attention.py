@@ -117,8 +117,8 @@ def test_equal_to_deepseeks_attention_in_transformers(module, version, options):
         wanted, _ = theirs(
             part, attention_mask=hide[start:end, :end], past_key_values=their_cache, **where
         )
-        came = ours(part, cache=cache)
-        assert (came - wanted).abs().max().item() < 1e-5 * scale
+        result = ours(part, cache=cache)
+        assert (result - wanted).abs().max().item() < 1e-5 * scale
     kept = their_cache.layers[0]
     held = cache.nbytes // 4
     assert held == kept.keys.numel() + kept.values.numel()

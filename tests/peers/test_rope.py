@@ -49,8 +49,8 @@ def queries_and_keys(*shape):
 
 
 def assert_turned_alike(rotate, inputs, wanted, places=PLACES):
-    for came, want in zip(inputs, wanted, strict=True):
-        assert torch.allclose(rotate(came, places), want, rtol=0, atol=1e-5)
+    for result, want in zip(inputs, wanted, strict=True):
+        assert torch.allclose(rotate(result, places), want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("base", [10000.0, 500000.0])
@@ -127,5 +127,5 @@ def test_the_wrong_pairing_is_not_equal(pairing):
     rotary = llama.LlamaRotaryEmbedding(LlamaConfig(hidden_size=64, num_attention_heads=2))
     query, key = queries_and_keys(3, 2, 7, 32)
     wanted, _ = llama.apply_rotary_pos_emb(query, key, *rotary(query, PLACES))
-    came = RotaryPositions(32, pairing=pairing)(query, PLACES)
-    assert torch.allclose(came, wanted, rtol=0, atol=1e-5) == (pairing == "half")
+    result = RotaryPositions(32, pairing=pairing)(query, PLACES)
+    assert torch.allclose(result, wanted, rtol=0, atol=1e-5) == (pairing == "half")

@@ -70,7 +70,9 @@ CLICK = """async (address) => {
   }
   removeEventListener("click", watch);
   // It tells a new listener of the page that is there, which may be the one that is left.
-  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
+  let told;
+  await new Promise((filled) => { told = document$.subscribe(() => container() !== left && filled()) });
+  told.unsubscribe(); // or it keeps the page that was left
   // The theme shuts the search 125 ms after it left a page, by a timer that was set before this one.
   await new Promise((passed) => setTimeout(passed, 125));
 }"""
@@ -120,7 +122,9 @@ UNVEIL = """() => document.querySelectorAll('.md-content .veiled').forEach((figu
 BACK = """async () => {
   const container = () => document.querySelector('[data-md-component=container]'), left = container();
   history.back();
-  await new Promise((filled) => document$.subscribe(() => container() !== left && filled()));
+  let told;
+  await new Promise((filled) => { told = document$.subscribe(() => container() !== left && filled()) });
+  told.unsubscribe();
 }"""
 
 CHAPTER = "foundations/dot-product.html"  # has every feature
@@ -278,7 +282,11 @@ def make(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 def copy_project(target: Path, docs: bool = True) -> Path:
     """Copy what builds the book to `target`, to be changed there."""
-    for folder in ("overrides", "snippets", *(["docs"] if docs else ["docs/assets"])):
+    for folder in (
+        "overrides",
+        "snippets",
+        *(["docs", "small_torch"] if docs else ["docs/assets"]),
+    ):
         shutil.copytree(ROOT / folder, target / folder)
     for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)

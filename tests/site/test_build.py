@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from lxml import html
 
+from book import search
 from literate import compare, export, page, record
 from tests.site import book
 
@@ -279,18 +280,17 @@ def test_a_lab_weighs_no_more_than_its_content(site, source):
 
 
 def index_of(site):
-    """What the search reads of each page: its title and text, by address."""
+    """What the search reads: its pages, by address, and its words."""
     said = (site / "assets/search-index.js").read_text(encoding="utf-8")
-    pages = json.loads(said.partition("=")[2].rstrip(";\n"))
-    return {
-        url: [text for section in sections for text in section[1:]] for url, *_, sections in pages
-    }
+    index = json.loads(said.partition("=")[2].rstrip(";\n"))
+    return {url: sections for url, *_, sections in index["pages"]}, index["words"]
 
 
 @pytest.mark.parametrize("source", book.LABS)
 def test_search_finds_the_code_of_a_lab_once(site, source):
-    found = index_of(site)[source.removesuffix(".ipynb") + ".html"]
-    plain = " ".join(_text_of(" ".join(found)).split())
+    drawn = book.parsed(site / f"{source.removesuffix('.ipynb')}.html").cssselect("article")[0]
+    found = search.sections(html.tostring(drawn, encoding="unicode"))
+    plain = " ".join(_text_of(" ".join(section.text for section in found)).split())
     cells = [
         cell for cell in nbformat.read(book.DOCS / source, 4).cells if cell.cell_type == "code"
     ]
@@ -317,10 +317,11 @@ def test_keywords_are_those_of_pages():
 
 
 def test_search_holds_every_page_but_home_and_each_formula_once(site):
-    index = index_of(site)
-    assert index.keys() == set(book.PAGES) - {"index.html"}
-    assert [url for url, (title, *_) in index.items() if not title] == []
-    assert [url for url, texts in index.items() if any("\\frac{" in text for text in texts)] == []
+    pages, words = index_of(site)
+    assert pages.keys() == set(book.PAGES) - {"index.html"}
+    assert [url for url, sections in pages.items() if not sections[0][1]] == []
+    assert "\\frac" not in str(pages)
+    assert not re.search(r"^frac ", words, re.M)
 
 
 FEW = """\

@@ -2,6 +2,8 @@
 
 import re
 
+from tests.site import book
+from tests.site.test_phone import TOUCH
 from tests.site.test_reading import axe
 
 CHAPTER = "model/heads.html"
@@ -51,3 +53,49 @@ def test_from_a_disk_a_word_of_the_glossary_is_a_plain_link(visit, unzipped):
     assert shown.locator(".md-tooltip2").count() == 0
     link.click()
     shown.wait_for_url(re.compile(r"^file:.*glossary\.html#head$"))
+
+
+def test_on_a_phone_a_word_opens_in_a_sheet_and_the_page_stays(arrive, address):
+    shown = arrive(CHAPTER, **TOUCH)
+    shown.wait_for_load_state("networkidle")
+    link, sheet = (
+        shown.locator("article a[data-preview]").first,
+        shown.locator(".md-tooltip2--active"),
+    )
+    link.tap()
+    sheet.locator("button").wait_for()
+    assert shown.url == address + CHAPTER
+    box = sheet.locator(".md-tooltip2__inner").bounding_box()
+    assert box["x"] == 0
+    assert box["y"] + box["height"] == TOUCH["viewport"]["height"]
+    assert axe(shown, ".md-tooltip2--active") == []
+    sheet.get_by_role("button", name="Close").tap()
+    sheet.wait_for(state="hidden")
+    link.tap()
+    sheet.wait_for()
+    sheet.get_by_role("link", name="In the glossary").tap()
+    shown.wait_for_url(re.compile(r"glossary\.html#head$"))
+
+
+def test_the_glossary_shows_the_words_that_are_named_as_typed_or_else_those_that_say_it(arrive):
+    shown = arrive("glossary.html")
+    names = shown.locator("article h3:visible")
+    every = names.count()
+    shown.get_by_label("Find a word").fill("Causal mask")
+    assert names.count() == 1
+    assert names.first.inner_text().startswith("Causal mask")
+    assert shown.locator("article h2:visible").count() == 1
+    assert shown.locator(".book-filter [role=status]").inner_text() == f"1 of {every} words"
+    shown.get_by_label("Find a word").fill("torch")
+    assert 1 < names.count() < every
+    shown.evaluate("location.hash = '#head'")
+    shown.wait_for_function("document.querySelector('#book-filter').value === ''")
+    assert names.count() == every
+
+
+def test_the_filter_is_sent_with_the_glossary_alone(visit, address):
+    asked = "performance.getEntriesByType('resource').some(({ name }) => name.endsWith('assets/glossary.js'))"
+    shown = visit(CHAPTER)
+    assert not shown.evaluate(asked)
+    shown.evaluate(book.CLICK, address + "glossary.html")
+    assert shown.evaluate(asked)

@@ -8,6 +8,7 @@ import pytest
 from PIL import ImageChops
 
 from tests.site import book, engines
+from tests.site.test_hashes import MISSED, places
 
 pytestmark = pytest.mark.engines
 WATCH = """<script>if (!window.wrong) {
@@ -129,8 +130,12 @@ WRONG = """async () => {
 }"""
 
 
-def test_every_page_loads_without_an_error(open_page):
-    assert {path: wrong for path in book.PAGES if (wrong := open_page(path).run(WRONG))} == {}
+def test_every_page_loads_without_an_error_and_each_address_leads_to_its_place(open_page, site):
+    def wrong(path):
+        engine = open_page(path)
+        return engine.run(WRONG) + engine.run(MISSED, places(site, path))
+
+    assert {path: found for path in book.PAGES if (found := wrong(path))} == {}
 
 
 @pytest.mark.smoke

@@ -155,6 +155,23 @@ def address(tmp_path_factory):
         yield address
 
 
+@pytest.fixture
+def whole(browser, site):
+    """`whole(path, viewport)` opens a page of the book itself."""
+    with book.served(site) as address:
+        page = browser.new_page()
+
+        def open_page(path, viewport):
+            page.set_viewport_size(viewport)
+            page.goto(address + path)
+            page.evaluate(book.WAKE)
+            book.show(page)
+            return page
+
+        yield open_page
+        page.close()
+
+
 # --------------------------------------------------------------------------------- the explorable
 
 
@@ -204,9 +221,8 @@ class Driver:
             ]
             rows = wanted.tolist()
             assert shown["rows"] == panel.tokens
-            assert shown["columns"] == (
-                [str(i) for i in range(len(rows[0]))] if step == "context" else panel.tokens
-            )
+            numbers = self.spec.channels or [str(i) for i in range(len(rows[0]))]
+            assert shown["columns"] == (numbers if step == "context" else panel.tokens)
             assert shown["filled"].endswith(f" {shown['chosen']}")
             assert shown["hatched"] == self.hatching(step, rows)
             self.checks += 1
@@ -388,13 +404,13 @@ def test_the_explorable_works_by_keyboard_alone(drive):
         keys.press("Tab")  # the steps
     keys.press("Enter")
     driver.compare("weights")
-    keys.press("Tab")
-    keys.press("Tab")
-    keys.press("Enter")  # back
+    keys.press("Shift+Tab")
+    keys.press("Enter")
     driver.compare("masked")
     keys.press("Tab")
-    keys.press("Enter")  # next
+    keys.press("Enter")
     driver.compare("weights")
+    keys.press("Tab")  # the last step
     keys.press("Tab")  # the table is one stop, on the chosen cell
     assert (
         driver.figure.evaluate("() => document.activeElement.textContent")
@@ -410,18 +426,21 @@ def test_the_explorable_works_by_keyboard_alone(drive):
     assert driver.figure.locator(".editor").get_attribute("open") is not None
 
 
-def test_back_and_next_stop_at_the_ends_and_say_so(drive):
-    driver = drive("every control")
-    back, forward = driver.figure.locator(".turn").all()
-    assert back.get_attribute("aria-disabled") == "true"
-    back.click(force=True)
-    driver.compare("scores")
-    for step in attention.STEPS[1:]:
-        forward.click()
-        driver.compare(step)
-        assert driver.figure.locator("[aria-current=step]").count() == 1
-    assert forward.get_attribute("aria-disabled") == "true"
-    assert back.get_attribute("aria-disabled") == "false"
+def test_the_numbers_that_are_edited_bear_the_names_of_their_channels(drive):
+    driver = drive(next(name for name, body in FENCES.items() if "channels:" in body))
+    heads = driver.figure.locator(".numbers thead th").all_text_contents()
+    assert heads == driver.spec.channels
+    labels = driver.figure.locator(".numbers input").evaluate_all(
+        "inputs => inputs.map((input) => input.getAttribute('aria-label'))"
+    )
+    assert labels[2].endswith(f", {driver.spec.panels[0].tokens[0]}, {driver.spec.channels[2]}")
+
+
+@pytest.mark.parametrize("path", dict.fromkeys(name.partition(":")[0] for name in book_fences()))
+def test_a_phone_shows_an_explorable_nearly_whole(whole, path):
+    """Its height is the same in all its states; see `test_hashes.py`."""
+    page = whole(path.removeprefix("docs/").removesuffix(".md") + ".html", book.NARROW)
+    assert page.locator("figure.attention").first.bounding_box()["height"] <= 641
 
 
 def test_changes_are_announced_politely_and_once(drive):
@@ -711,9 +730,10 @@ def test_a_chart_follows_the_colour_scheme(visit):
 def test_a_wide_figure_scrolls_in_its_own_box_and_never_the_page(visit, viewport):
     shown = visit("index.html", viewport=viewport)
     assert shown.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-    if viewport == book.WIDE:  # a long line wraps there
-        assert shown.locator(".output pre[tabindex]").count() == 0
+    assert shown.locator(".output pre[tabindex]").count() == 0  # a long line wraps
+    if viewport == book.WIDE:
         return
+    shown.locator("[data-wraps=output]").click()
     plain = shown.locator(".output pre[tabindex]").last
     plain.focus()
     shown.keyboard.press("ArrowRight")
@@ -734,7 +754,7 @@ def test_figures_survive_instant_navigation_forward_and_back(visit):
     shown.locator(".output .heatmap [tabindex]").first.focus()
     shown.keyboard.press("ArrowDown")
     assert shown.evaluate("document.activeElement.textContent") == "0.5517"
-    shown.locator(".attention").get_by_text("Next").click()
+    shown.locator(".attention").get_by_text("Scaled").click()
     assert shown.locator(".attention [aria-current]").inner_text() == "Scaled"
 
 

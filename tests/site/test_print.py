@@ -178,7 +178,7 @@ def test_an_explorable_prints_what_is_chosen_and_nothing_to_press(visit):
     said = figure.inner_text()
     assert re.search(r"Query\s+bank\s", said)
     assert "causal mask" not in said
-    assert not any(label in said for label in ("Back", "Next", "Edit", "Hide"))
+    assert not any(label in said for label in ("Scaled", "Edit", "Hide"))
     row = figure.locator("tr.on").inner_text().split()
     _, paper = printed(page)
     assert any("".join(row) in line for lines, _ in paper for line in lines)

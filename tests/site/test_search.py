@@ -8,7 +8,7 @@ from tests.site import book
 from tests.site.test_reading import open_search
 
 QUERIES = book.ROOT / "tests/site/queries.txt"
-ENOUGH = 0.95
+ENOUGH = 0.96
 
 # Types a query into the open box anew, and gives the pages that it finds, in order.
 FOUND = """async (query) => {
@@ -112,15 +112,36 @@ def test_a_result_leads_to_its_words_and_marks_them(arrive):
     assert "variance" in shown.evaluate(MARKED)
 
 
+# Bytes before compression; a host sends a little more than a third of them.
+FIRST_SEARCH = 360_000
+SIZES = """performance.getEntriesByType("resource").map((entry) => [entry.name, entry.decodedBodySize])"""
+
+
+# What stands between the title of each section and the words that it lacks.
+EXCERPT = """(results) => results.map((result) =>
+  [...result.childNodes].filter((part) => !part.matches?.("div, h1, h2, .md-search-result__terms"))
+    .map((part) => part.textContent).join("").trim())"""
+
+
+def test_what_is_shown_of_a_section_are_sentences(box, look):
+    page = look("foundations/context.html")
+    for query in ("softmax nan", "masked_fill", "training loss"):
+        box(query)
+        told = page.locator(".md-search-result__link article:has(h2)").evaluate_all(EXCERPT)
+        assert [text for text in told if not re.search(r"[.?!:]$", text)] == []
+
+
 def test_a_page_fetches_nothing_of_the_search_before_it_is_reached_for(visit):
     shown = visit("symbols.html")
     fetched = "performance.getEntriesByType('resource').map((entry) => entry.name)"
     heavy = re.compile(r"search-index|search-engine|minisearch|workers/")
     shown.wait_for_load_state("networkidle")
-    assert [name for name in shown.evaluate(fetched) if heavy.search(name)] == []
+    before = shown.evaluate(fetched)
+    assert [name for name in before if heavy.search(name)] == []
     open_search(shown, "softmax")
     shown.locator(".md-search-result__item").first.wait_for()
     assert [name for name in shown.evaluate(fetched) if "search-index" in name]
+    assert sum(size for name, size in shown.evaluate(SIZES) if name not in before) < FIRST_SEARCH
 
 
 # ------------------------------------------------------------------------- an address without page

@@ -58,15 +58,15 @@ def works(what: str) -> Iterator[None]:
 
 
 def assert_equal(
-    what: str, came: Tensor, wanted: Tensor, dtype: torch.dtype, slack: float = 1.0
+    what: str, result: Tensor, wanted: Tensor, dtype: torch.dtype, slack: float = 1.0
 ) -> None:
     """Assert the same shape, and an error within the dtype's share of the largest magnitude."""
-    assert came.shape == wanted.shape, f"{what}: shape {came.shape}, wanted {wanted.shape}"
-    came, wanted = came.detach().double(), wanted.detach().double()
-    assert came.isfinite().all(), f"{what}: not finite: {came}"
-    if came.numel() == 0:
+    assert result.shape == wanted.shape, f"{what}: shape {result.shape}, wanted {wanted.shape}"
+    result, wanted = result.detach().double(), wanted.detach().double()
+    assert result.isfinite().all(), f"{what}: not finite: {result}"
+    if result.numel() == 0:
         return
-    error = (came - wanted).abs().max().item()
+    error = (result - wanted).abs().max().item()
     allowed = slack * TOLERANCE[dtype] * max(1.0, wanted.abs().max().item())
     assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g}"
 
@@ -110,10 +110,10 @@ def gradients_equal_the_definition(problem: Problem, slack: float = 1.0) -> None
     # The gradient of a parameter adds up a term of each query. Each is rounded, and they may cancel.
     slack *= max(1.0, context[..., 0].numel() / 8)
     for need_weights in problem.paths:
-        came = gradients(problem.call(problem.leaves, need_weights)[0], problem.leaves)
+        result = gradients(problem.call(problem.leaves, need_weights)[0], problem.leaves)
         for name in wanted:
             what = f"gradient of {name}, need_weights={need_weights}"
-            assert_equal(what, came[name], wanted[name], problem.dtype, slack)
+            assert_equal(what, result[name], wanted[name], problem.dtype, slack)
 
 
 def nothing_is_nan(problem: Problem) -> None:
@@ -241,9 +241,9 @@ def _dropout_of_a_module(module: nn.Module, T: int, samples: int) -> None:
     module.train()
     dropped_context, dropped = module(many, need_weights=True)
     _assert_dropped(name, dropped, weights)
-    for came in (dropped_context, module(many)):
-        assert came.std(0).max() > 0.01, f"{name}: nothing was dropped"
-        error = (came.mean(0) - context).abs().max().item()
+    for result in (dropped_context, module(many)):
+        assert result.std(0).max() > 0.01, f"{name}: nothing was dropped"
+        error = (result.mean(0) - context).abs().max().item()
         assert error < 0.03, f"{name}: context off by {error:.3f} on average"
 
 
@@ -394,10 +394,10 @@ def projections_are_only_called(implementation: Implementation) -> None:
         for need_weights in BOTH_PATHS:
             wanted = module(*inputs, need_weights=need_weights)
             try:
-                came = adapted(*inputs, need_weights=need_weights)
+                result = adapted(*inputs, need_weights=need_weights)
             except AttributeError as error:
                 raise AssertionError(f"{name} asks more of a projection: {error}") from error
-            pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+            pairs = zip(result, wanted, strict=True) if need_weights else [(result, wanted)]
             for one, other in pairs:
                 assert_equal(f"{name} with adapters", one, other, torch.float32)
 
@@ -434,11 +434,13 @@ def each_token_gets_the_position_of_its_place(implementation: Implementation) ->
     module = implementation.positions
     for first in (0, 3):
         places = torch.arange(first, first + 4, dtype=torch.float64)
-        came = module.sinusoidal_positions(4, 6, first=first)
+        result = module.sinusoidal_positions(4, 6, first=first)
         for channel in range(6):
             angle = places / 10000 ** (2 * (channel // 2) / 6)
             wanted = angle.cos() if channel % 2 else angle.sin()
-            assert_equal(f"channel {channel} from {first}", came[:, channel], wanted, torch.float32)
+            assert_equal(
+                f"channel {channel} from {first}", result[:, channel], wanted, torch.float32
+            )
         torch.manual_seed(0)
         learned, x = module.LearnedPositions(7, 6), torch.randn(2, 4, 6)
         rows = learned.table.weight[first : first + 4]

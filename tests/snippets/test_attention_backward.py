@@ -72,8 +72,8 @@ def test_outputs_and_gradients_are_pytorchs(
     torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
     if T_q:
         wanted = gradients(theirs, inputs)
-        for came, want in zip(gradients(ours, inputs), wanted, strict=True):
-            torch.testing.assert_close(came, want, atol=tolerance, rtol=tolerance)
+        for result, want in zip(gradients(ours, inputs), wanted, strict=True):
+            torch.testing.assert_close(result, want, atol=tolerance, rtol=tolerance)
 
 
 def test_an_added_mask_gets_its_gradient():
@@ -89,9 +89,9 @@ def test_gradients_of_broadcast_dimensions_add_up():
     key, value = leaves(leading=(1, 1))[1:]
     ours = gradients(attention(query, key, value), (query, key, value))
     theirs = gradients(F.scaled_dot_product_attention(query, key, value), (query, key, value))
-    for came, want in zip(ours, theirs, strict=True):
-        assert came.shape == want.shape
-        torch.testing.assert_close(came, want, atol=1e-10, rtol=0)
+    for result, want in zip(ours, theirs, strict=True):
+        assert result.shape == want.shape
+        torch.testing.assert_close(result, want, atol=1e-10, rtol=0)
 
 
 def test_a_hidden_key_gets_a_gradient_of_exactly_zero():
@@ -127,9 +127,9 @@ def test_large_logits_stay_finite_and_equal(size):
     theirs = gradients(F.scaled_dot_product_attention(*inputs), inputs)
     # What rounding leaves of a saturated row, some 1e-7, d_key multiplies by each large query and adds.
     allowed = (1e-5, 1e-5 * abs(size), 1e-5)
-    for came, want, atol in zip(ours, theirs, allowed, strict=True):
-        assert came.isfinite().all()
-        torch.testing.assert_close(came, want, atol=atol, rtol=1e-5)
+    for result, want, atol in zip(ours, theirs, allowed, strict=True):
+        assert result.isfinite().all()
+        torch.testing.assert_close(result, want, atol=atol, rtol=1e-5)
 
 
 def test_nothing_of_the_size_of_the_scores_is_kept_between_the_passes():
@@ -148,9 +148,9 @@ def test_works_under_compile_and_torch_func():
     inputs = leaves()
     compiled = torch.compile(attention, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(*inputs), attention(*inputs))
-    came = torch.func.grad(lambda q: attention(q, *inputs[1:]).sum())(inputs[0])
+    result = torch.func.grad(lambda q: attention(q, *inputs[1:]).sum())(inputs[0])
     want = torch.autograd.grad(attention(*inputs).sum(), inputs[0])[0]
-    torch.testing.assert_close(came, want)
+    torch.testing.assert_close(result, want)
 
 
 def test_second_derivatives_pass_gradgradcheck():
@@ -178,12 +178,12 @@ def test_under_autocast_both_passes_do_what_pytorchs_operator_does(masked, insid
         with torch.autocast("cpu", torch.bfloat16):
             context = attend(*inputs, mask)
             if inside:
-                came = torch.autograd.grad((context.float() * direction).sum(), inputs)
+                result = torch.autograd.grad((context.float() * direction).sum(), inputs)
         if not inside:
-            came = torch.autograd.grad((context.float() * direction).sum(), inputs)
+            result = torch.autograd.grad((context.float() * direction).sum(), inputs)
         assert context.dtype == torch.bfloat16
-        assert [g.dtype for g in came] == [it.dtype for it in inputs]
-        found.append((context, *came))
+        assert [g.dtype for g in result] == [it.dtype for it in inputs]
+        found.append((context, *result))
     for one, other in zip(*found, strict=True):
         # What is subtracted adds up to |direction| · |value|, up to 8, and so loses 8 · 2⁻⁸ on each
         # side; times the scale and a key or a query, 0.7 · 2, that is 0.09 of gradients near 1.
@@ -205,9 +205,9 @@ def test_vmap_goes_through_both_passes():
     def loss(query, key, value, mask):
         return attention(query, key, value, mask).square().sum()
 
-    came = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(*inputs, mask)
+    result = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(*inputs, mask)
     wanted = torch.autograd.grad(attention(*inputs, mask).square().sum(), inputs)
-    for one, other in zip(came, wanted, strict=True):
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other)
     shared = torch.func.vmap(attention, in_dims=(0, None, None))
     query, key, value = inputs[0], inputs[1][0], inputs[2][0]

@@ -141,9 +141,9 @@ def the_last_token_cannot_change_the_past(masks):
             changed = [x.clone() for x in (query, key, value)]
             for x in changed:
                 x[..., t:, :] += 1.0
-            came = F.scaled_dot_product_attention(*changed, attn_mask=keep)
+            result = F.scaled_dot_product_attention(*changed, attn_mask=keep)
             if name != "prefix" or t >= 3:
-                assert torch.equal(came[..., :t, :], context[..., :t, :]), name
+                assert torch.equal(result[..., :t, :], context[..., :t, :]), name
 
 
 def a_packed_row_is_its_documents_one_by_one(masks):
@@ -281,13 +281,13 @@ def test_flex_attention_gives_the_same(name):
         keep = every(snippets.attention_masks)[name][0]
     query, key, value = draw(3, 2, 3, 7, 8, dtype=torch.float32)
     blocks = create_block_mask(rules[name], 2, None, 7, 7, device="cpu")
-    came = flex_attention(query, key, value, score_mod, blocks)
+    result = flex_attention(query, key, value, score_mod, blocks)
     wanted = F.scaled_dot_product_attention(query, key, value, attn_mask=keep)
-    assert torch.allclose(came, wanted, rtol=0, atol=1e-5)
+    assert torch.allclose(result, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: keep_past(5, 4), "queries", "5", "keys=4"),
         (lambda: keep_window(0, 4), "window", "0", "positive integer"),
@@ -319,8 +319,8 @@ def test_flex_attention_gives_the_same(name):
         (lambda: alibi_bias(0, 4), "num_heads", "0", "positive integer"),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)

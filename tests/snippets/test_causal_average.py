@@ -59,13 +59,13 @@ def test_the_sums_are_larger_than_the_numbers_may_be():
 
 
 @pytest.mark.parametrize(
-    ("x", "came", "wanted"),
+    ("x", "got", "wanted"),
     [
         ([[1.0]], r"\[\[1.0\]\]", "shape"),
         (torch.zeros(3), r"\(3,\)", "shape"),
         (torch.zeros(2, 3, dtype=torch.int64), "torch.int64", "floating point"),
     ],
 )
-def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(x, came, wanted):
-    with pytest.raises(ValueError, match=f"^x must .*{wanted}.* got {came}$"):
+def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(x, got, wanted):
+    with pytest.raises(ValueError, match=f"^x must .*{wanted}.* got {got}$"):
         causal_average(x)

@@ -19,6 +19,7 @@ from snippets.causal_average import causal_average
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
 from snippets.flash_attention import flash_attention
+from snippets.gated_attention import GatedAttention, sink_attention
 from snippets.generate import generate
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
@@ -195,6 +196,21 @@ CASES = {
         lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
         backward=False,
     ),
+    "gated_attention": Case(
+        lambda _, q, k, v, sink: sink_attention(q, k, v, sink, is_causal=True),
+        lambda: (*heads(4, 2), some(4, seed=9)),
+    ),
+    "gated_attention, the layer": Case(
+        lambda m, x: m(x),
+        texts,
+        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+    ),
+    "gated_attention, cached": Case(
+        in_pieces,
+        texts,
+        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
+        backward=False,
+    ),
     "latent_attention": Case(
         lambda m, x: (m(x, absorb=False), m(x, absorb=True)),
         texts,
@@ -245,13 +261,13 @@ def results(case, tried):
     return made, {name: (leaf, it) for (name, leaf), it in pairs if it is not None}
 
 
-def farthest(came, exact, *terms):
+def farthest(result, exact, *terms):
     """The largest error, as a share of the largest number, or of 1 where all are smaller.
 
     A sum that cancels gives `terms`, too, which are as large as what was added.
     """
     size = max(1.0, *(it.abs().max().item() for it in (exact, *terms)))
-    return (came.double() - exact.double()).abs().max().item() / size
+    return (result.double() - exact.double()).abs().max().item() / size
 
 
 @pytest.mark.filterwarnings("error:Mismatch dtype between input and weight:UserWarning")
@@ -263,19 +279,19 @@ def test_each_file_is_right_in_each_dtype(name, tried):
     made, gradients = results(case, tried)
     exact, exact_gradients = results(case, "float64")
     may_lose = case.may_lose(narrow)
-    for came, wanted in zip(made, exact, strict=True):
-        assert came.dtype == case.returns(narrow)
-        assert came.isfinite().all()
-        assert farthest(came, wanted) <= may_lose
+    for result, wanted in zip(made, exact, strict=True):
+        assert result.dtype == case.returns(narrow)
+        assert result.isfinite().all()
+        assert farthest(result, wanted) <= may_lose
     assert gradients.keys() == exact_gradients.keys()
-    for name, (leaf, came) in gradients.items():
-        assert came.dtype == leaf.dtype
-        assert came.isfinite().all()
+    for name, (leaf, result) in gradients.items():
+        assert result.dtype == leaf.dtype
+        assert result.isfinite().all()
         _, wanted = exact_gradients[name]
         # The gradient of a bias adds up what that of its weight does; that of a key's bias cancels.
         _, terms = exact_gradients.get(name.replace("bias", "weight"), (leaf, wanted))
         # Forward, and twice as many back, from a result that has its error already.
-        assert farthest(came, wanted, terms) <= 4 * may_lose
+        assert farthest(result, wanted, terms) <= 4 * may_lose
 
 
 def by_generate(model, texts, n, temperature):

@@ -142,9 +142,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("call", "name", "came", "wanted"), BAD)
-def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(call, name, came, wanted):
-    assert complaint(call, name, came, wanted) is None
+@pytest.mark.parametrize(("call", "name", "got", "wanted"), BAD)
+def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(call, name, got, wanted):
+    assert complaint(call, name, got, wanted) is None
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_a_dtype_that_a_projection_cannot_take_is_its_own_error(call):
         call()
 
 
-def complaint(call, name, came, wanted):
+def complaint(call, name, result, wanted):
     """Return what is wrong with the error that the call raises; None if nothing is."""
     try:
         call()
     except ValueError as error:
         message = str(error)
-        found = message.startswith((f"{name} must ", f"{name}=")) and came in message
+        found = message.startswith((f"{name} must ", f"{name}=")) and result in message
         return None if found and wanted in message else message
     except Exception as error:
         return f"not a ValueError: {error!r}"

@@ -99,5 +99,5 @@ def test_compiled_once_it_serves_every_length(name):
     for length in (5, 9, 32):
         inputs = example(name, length)
         with torch.compiler.set_stance("default" if length == 5 else "fail_on_recompile"):
-            came = compiled(*inputs)
-        assert_equal(f"{length} tokens", came, module(*inputs), torch.float32)
+            result = compiled(*inputs)
+        assert_equal(f"{length} tokens", result, module(*inputs), torch.float32)

@@ -49,10 +49,10 @@ def gradients(output, inputs, seed=1):
 def assert_attention(module, inputs, *arguments, block=4, **options):
     """Assert that output and gradients are the oracle's."""
     tolerance = TOLERANCE[inputs[0].dtype]
-    came = module.flash_attention(*inputs, *arguments, block=block, **options)
+    result = module.flash_attention(*inputs, *arguments, block=block, **options)
     wanted = oracle(*inputs, *arguments, **options)
-    torch.testing.assert_close(came, wanted, atol=tolerance, rtol=tolerance)
-    pairs = zip(gradients(came, inputs), gradients(wanted, inputs), strict=True)
+    torch.testing.assert_close(result, wanted, atol=tolerance, rtol=tolerance)
+    pairs = zip(gradients(result, inputs), gradients(wanted, inputs), strict=True)
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
 
@@ -87,10 +87,10 @@ def test_outputs_and_gradients_are_pytorchs(name, dtype):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_it_is_pytorchs_fused_operator(is_causal):
     inputs = leaves(48, 48, leading=(2, 3), head_dim=8, value_dim=8)
-    came = flash.flash_attention(*inputs, is_causal=is_causal, block=20)
+    result = flash.flash_attention(*inputs, is_causal=is_causal, block=20)
     wanted = F.scaled_dot_product_attention(*inputs, is_causal=is_causal)
-    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
-    for ours, theirs in zip(gradients(came, inputs), gradients(wanted, inputs), strict=True):
+    torch.testing.assert_close(result, wanted, atol=1e-10, rtol=0)
+    for ours, theirs in zip(gradients(result, inputs), gradients(wanted, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
@@ -163,9 +163,9 @@ def test_results_for_parts_of_the_keys_can_be_merged_gradients_too():
         )
         for i, j in ((0, 4), (4, 10))
     ]
-    came, wanted = online_softmax.merge(*parts).context(), oracle(*inputs)
-    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
-    for ours, theirs in zip(gradients(came, inputs), gradients(wanted, inputs), strict=True):
+    result, wanted = online_softmax.merge(*parts).context(), oracle(*inputs)
+    torch.testing.assert_close(result, wanted, atol=1e-10, rtol=0)
+    for ours, theirs in zip(gradients(result, inputs), gradients(wanted, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
@@ -251,36 +251,36 @@ def test_no_weights_are_kept_between_the_passes():
 def test_scores_of_ten_thousand_stay_right(size):
     query, key, value = leaves(dtype=torch.float32)
     inputs = [(query * size).detach().requires_grad_(), key, value]
-    came, wanted = flash.flash_attention(*inputs, block=3), oracle(*inputs)
-    torch.testing.assert_close(came, wanted, atol=1e-5, rtol=0)
-    assert all(gradient.isfinite().all() for gradient in gradients(came, inputs))
+    result, wanted = flash.flash_attention(*inputs, block=3), oracle(*inputs)
+    torch.testing.assert_close(result, wanted, atol=1e-5, rtol=0)
+    assert all(gradient.isfinite().all() for gradient in gradients(result, inputs))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_sums_in_float32(dtype):
     inputs = [tensor.detach().to(dtype) for tensor in leaves(40, 40)]
-    came = flash.flash_attention(*inputs, block=16)
+    result = flash.flash_attention(*inputs, block=16)
     exact = oracle(*(tensor.double() for tensor in inputs))
-    assert came.dtype == dtype
-    torch.testing.assert_close(came, exact.to(dtype), atol=torch.finfo(dtype).eps, rtol=0)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result, exact.to(dtype), atol=torch.finfo(dtype).eps, rtol=0)
 
 
 def test_autocast_casts_as_pytorchs_operator_does():
     inputs = leaves(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        came = flash.flash_attention(inputs[0], inputs[1].bfloat16(), inputs[2], block=4)
+        result = flash.flash_attention(inputs[0], inputs[1].bfloat16(), inputs[2], block=4)
         wanted = F.scaled_dot_product_attention(inputs[0], inputs[1].bfloat16(), inputs[2])
-    assert came.dtype == wanted.dtype == torch.bfloat16
-    torch.testing.assert_close(came, wanted, atol=0.02, rtol=0)
-    assert all(gradient.dtype == torch.float32 for gradient in gradients(came, inputs))
+    assert result.dtype == wanted.dtype == torch.bfloat16
+    torch.testing.assert_close(result, wanted, atol=0.02, rtol=0)
+    assert all(gradient.dtype == torch.float32 for gradient in gradients(result, inputs))
 
 
 def test_autocast_leaves_float64_as_pytorchs_operator_does():
     inputs = leaves()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        came, wanted = flash.flash_attention(*inputs), F.scaled_dot_product_attention(*inputs)
-    assert came.dtype == wanted.dtype == torch.float64
-    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
+        result, wanted = flash.flash_attention(*inputs), F.scaled_dot_product_attention(*inputs)
+    assert result.dtype == wanted.dtype == torch.float64
+    torch.testing.assert_close(result, wanted, atol=1e-10, rtol=0)
 
 
 def test_works_under_vmap_and_on_the_meta_device():
@@ -289,10 +289,10 @@ def test_works_under_vmap_and_on_the_meta_device():
     def loss(query, key, value):
         return flash.flash_attention(query, key, value, is_causal=True, block=4).square().sum()
 
-    came = torch.vmap(torch.func.grad(loss))(*inputs)
+    result = torch.vmap(torch.func.grad(loss))(*inputs)
     query = inputs[0].clone().requires_grad_()
     (wanted,) = torch.autograd.grad(loss(query, *inputs[1:]), query)
-    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
+    torch.testing.assert_close(result, wanted, atol=1e-10, rtol=0)
     assert flash.flash_attention(*(tensor.to("meta") for tensor in inputs)).shape == (2, 7, 4)
 
 

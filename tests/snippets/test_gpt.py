@@ -52,10 +52,10 @@ def test_its_attention_is_the_books(shape):
     books.load_state_dict(ours.state_dict())
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(shape, dtype=torch.float64)
-    came, wanted = ours(x), books(x, is_causal=True)
-    assert torch.allclose(came, wanted, rtol=0, atol=1e-12)
+    result, wanted = ours(x), books(x, is_causal=True)
+    assert torch.allclose(result, wanted, rtol=0, atol=1e-12)
     for by, to in (([x, *ours.parameters()], [x, *books.parameters()]),):
-        ours_gradients = torch.autograd.grad(came, by, direction)
+        ours_gradients = torch.autograd.grad(result, by, direction)
         books_gradients = torch.autograd.grad(wanted, to, direction)
         for ours_gradient, books_gradient in zip(ours_gradients, books_gradients, strict=True):
             assert torch.allclose(ours_gradient, books_gradient, rtol=0, atol=1e-10)
@@ -422,8 +422,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("do", "argument", "came", "wanted"), BAD)
-def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(do, argument, came, wanted):
+@pytest.mark.parametrize(("do", "argument", "got", "wanted"), BAD)
+def test_a_bad_argument_is_named_with_what_came_and_what_was_wanted(do, argument, got, wanted):
     with pytest.raises(ValueError, match=rf"^{argument} must .*{re.escape(wanted)}") as error:
         do()
-    assert not came or re.search(rf"got .*{re.escape(came)}", str(error.value))
+    assert not got or re.search(rf"got .*{re.escape(got)}", str(error.value))

@@ -82,11 +82,11 @@ def outputs_and_gradients_equal_the_definition(cls, dtype=torch.float64):
         for options in OPTIONS:
             ours, x = layer(cls, H, g, dtype=dtype, **options), some(2, 5, 24, dtype=dtype)
             leaves = [x.requires_grad_(), *ours.parameters()]
-            came, wanted = ours(x), plain(ours, x)
-            assert torch.allclose(came, wanted, rtol=0, atol=bar), (H, g, options)
-            direction = some(*came.shape, seed=2, dtype=dtype)
+            result, wanted = ours(x), plain(ours, x)
+            assert torch.allclose(result, wanted, rtol=0, atol=bar), (H, g, options)
+            direction = some(*result.shape, seed=2, dtype=dtype)
             for one, other in zip(
-                torch.autograd.grad(came, leaves, direction),
+                torch.autograd.grad(result, leaves, direction),
                 torch.autograd.grad(wanted, leaves, direction),
                 strict=True,
             ):
@@ -130,9 +130,9 @@ def a_mask_takes_the_place_of_the_triangle(cls):
         assert torch.allclose(ours(x, attn_mask=added), ours(x, attn_mask=keep), rtol=0, atol=1e-10)
     per_sample = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     per_sample[1, ..., 0] = False  # padding on the left
-    came = ours(x, attn_mask=per_sample)
-    assert torch.allclose(came[0], ours(x)[0], rtol=0, atol=1e-10)
-    assert torch.allclose(came[1, 1:], ours(x[1:, 1:])[0], rtol=0, atol=1e-10)
+    result = ours(x, attn_mask=per_sample)
+    assert torch.allclose(result[0], ours(x)[0], rtol=0, atol=1e-10)
+    assert torch.allclose(result[1, 1:], ours(x[1:, 1:])[0], rtol=0, atol=1e-10)
     for H, g in GROUPS:  # one token, with a mask of its own for each head
         ours = layer(cls, H, g)
         keep = torch.rand(2, H, 5, 5, generator=torch.Generator().manual_seed(0)) < 0.6
@@ -142,8 +142,8 @@ def a_mask_takes_the_place_of_the_triangle(cls):
             cache = KVCache(5)
             ours(x[:, :4], cache=cache)
             with works(f"a mask of {mask.dtype}"):
-                came = ours(x[:, 4:], cache=cache, attn_mask=mask[:, :, 4:])
-            assert torch.allclose(came, whole[:, 4:], rtol=0, atol=1e-10), (H, g)
+                result = ours(x[:, 4:], cache=cache, attn_mask=mask[:, :, 4:])
+            assert torch.allclose(result, whole[:, 4:], rtol=0, atol=1e-10), (H, g)
     ours = layer(cls)
     cache = KVCache(5)
     ours(x[:, :2], cache=cache)
@@ -157,10 +157,10 @@ def a_mask_takes_the_place_of_the_triangle(cls):
 def positions_are_the_callers_where_given(cls):
     ours, x = layer(cls, rotate=turn), some(2, 4, 24)
     places = torch.tensor([[0, 1, 2, 3], [5, 9, 2, 7]])
-    came = ours(x, positions=places)
+    result = ours(x, positions=places)
     for row in (0, 1):
         wanted = plain(ours, x[row : row + 1], positions=places[row])
-        assert torch.allclose(came[row], wanted[0], rtol=0, atol=1e-10)
+        assert torch.allclose(result[row], wanted[0], rtol=0, atol=1e-10)
     shifted = ours(x, positions=torch.arange(4) + 100)  # a rotation sees distances alone
     assert torch.allclose(shifted, ours(x), rtol=0, atol=1e-8)
 
@@ -295,8 +295,8 @@ def test_a_row_that_may_see_nothing_gets_zeros():
     ours, x = layer(), some(1, 3, 24)
     keep = torch.ones(3, 3, dtype=torch.bool).tril()
     keep[1] = False
-    came = ours(x, attn_mask=keep)
-    assert came[0, 1].tolist() == [0.0] * 24
+    result = ours(x, attn_mask=keep)
+    assert result[0, 1].tolist() == [0.0] * 24
 
 
 def test_a_shard_holds_whole_groups():
@@ -344,10 +344,10 @@ def test_under_autocast_and_in_bfloat16_it_runs_with_norms_and_a_cache():
         wanted = ours(x)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             cache = KVCache(5)
-            came = torch.cat([ours(part, cache=cache) for part in x.split([3, 2], 1)], 1)
+            result = torch.cat([ours(part, cache=cache) for part in x.split([3, 2], 1)], 1)
             half = GroupedQueryAttention(24, 4, qk_norm=True)
             half(x, cache=(held := KVCache(5)))
-        facts.assert_equal("under autocast", came, wanted, torch.bfloat16)
+        facts.assert_equal("under autocast", result, wanted, torch.bfloat16)
         assert held.nbytes == 2 * 2 * 4 * 5 * 6 * 2  # two bytes a number: norms widen nothing
         facts.assert_equal("in bfloat16", ours.bfloat16()(x.bfloat16()), wanted, torch.bfloat16)
 
@@ -364,7 +364,7 @@ small = layer()
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: GroupedQueryAttention(0, 4), "embed_dim", "0", "positive integer"),
         (lambda: GroupedQueryAttention(24, 4.0), "num_heads", "4.0", "positive integer"),
@@ -397,10 +397,10 @@ small = layer()
         ),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)
 
 

@@ -27,9 +27,9 @@ def it_returns_all_tokens_so_far(cls, sizes=(3, 1, 4)):
     cache, end = cls(sum(sizes)), 0
     for new in sizes:
         start, end = end, end + new
-        came = cache.update(keys[:, :, start:end], values[:, :, start:end])
-        assert torch.equal(came[0], keys[:, :, :end])
-        assert torch.equal(came[1], values[:, :, :end])
+        result = cache.update(keys[:, :, start:end], values[:, :, start:end])
+        assert torch.equal(result[0], keys[:, :, :end])
+        assert torch.equal(result[1], values[:, :, :end])
         assert cache.length == end
 
 
@@ -47,9 +47,9 @@ def memory_is_made_once_and_nothing_else_is_copied(cls):
 def what_was_returned_does_not_change_later(cls):
     cache = cls(8)
     views = cache.update(some(3), some(3, seed=1))
-    came = [view.clone() for view in views]
+    result = [view.clone() for view in views]
     cache.update(some(2, seed=2), some(2, seed=3))
-    assert all(torch.equal(view, was) for view, was in zip(views, came, strict=True))
+    assert all(torch.equal(view, was) for view, was in zip(views, result, strict=True))
 
 
 def what_is_forgotten_is_written_over(cls):
@@ -59,9 +59,9 @@ def what_is_forgotten_is_written_over(cls):
     cache.update(some(2, seed=2), some(2, seed=3))  # a draft, refused
     cache.truncate(3)
     assert cache.length == 3
-    came = cache.update(keys[:, :, 3:], values[:, :, 3:])
-    assert torch.equal(came[0], keys)
-    assert torch.equal(came[1], values)
+    result = cache.update(keys[:, :, 3:], values[:, :, 3:])
+    assert torch.equal(result[0], keys)
+    assert torch.equal(result[1], values)
 
 
 def an_overflow_is_refused_and_changes_nothing(cls):
@@ -80,13 +80,13 @@ def rows_of_the_batch_are_chosen_in_any_order(cls):
     keys, values = some(4, batch=3), some(4, batch=3, seed=1)
     cache, rows = cls(6), torch.tensor([2, 0, 0, 1])
     views = cache.update(keys[:, :, :3], values[:, :, :3])
-    came = [view.clone() for view in views]
+    result = [view.clone() for view in views]
     cache.select(rows)
     assert cache.length == 3
     found = cache.update(keys[rows, :, 3:], values[rows, :, 3:])
     assert torch.equal(found[0], keys[rows])
     assert torch.equal(found[1], values[rows])
-    assert all(torch.equal(view, was) for view, was in zip(views, came, strict=True))
+    assert all(torch.equal(view, was) for view, was in zip(views, result, strict=True))
     assert cache.nbytes == 2 * 4 * 2 * 6 * 3 * 4
     cache.select(torch.tensor([3]))  # of four texts the last goes on
     found = cache.update(keys[:1, :, :1], values[:1, :, :1])
@@ -104,9 +104,9 @@ def a_cache_begun_in_inference_mode_goes_on_outside(cls):
         with works("an update outside of inference mode"), torch.no_grad():
             cache.update(keys[:, :, 2:3], values[:, :, 2:3])
         with torch.inference_mode():
-            came = cache.update(keys[:, :, 3:], values[:, :, 3:])
-        assert torch.equal(came[0], keys)
-        assert torch.equal(came[1], values)
+            result = cache.update(keys[:, :, 3:], values[:, :, 3:])
+        assert torch.equal(result[0], keys)
+        assert torch.equal(result[1], values)
 
 
 def a_full_cache_refuses_one_more_token(cls):
@@ -253,7 +253,7 @@ filled.update(some(3), some(3))
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: KVCache(0), "max_tokens", "0", "positive integer"),
         (lambda: KVCache(2.0), "max_tokens", "2.0", "positive integer"),
@@ -286,10 +286,10 @@ filled.update(some(3), some(3))
         (lambda: filled.select(torch.ones(2).bool()), "rows", "torch.bool", "integers"),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)
 
 

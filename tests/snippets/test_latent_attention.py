@@ -102,9 +102,9 @@ def both_ways_are_the_definition(file):
         leaves = [x, *a.parameters()]
         gradients = torch.autograd.grad(wanted.sin().sum(), leaves)
         for absorb in WAYS:
-            came = a(x, absorb=absorb)
-            assert_equal(f"{options}, absorb={absorb}", came, wanted, torch.float64)
-            found = torch.autograd.grad(came.sin().sum(), leaves)
+            result = a(x, absorb=absorb)
+            assert_equal(f"{options}, absorb={absorb}", result, wanted, torch.float64)
+            found = torch.autograd.grad(result.sin().sum(), leaves)
             for one, other in zip(found, gradients, strict=True):
                 assert_equal(f"gradient, absorb={absorb}", one, other, torch.float64)
 
@@ -130,12 +130,12 @@ def a_mask_stands_in_place_of_the_triangle(file):
     for absorb in WAYS:
         for mask in (keep, added):
             with works(f"a mask of {mask.dtype}"):
-                came = a(x, attn_mask=mask, absorb=absorb)
-            assert_equal("masked", came, plain(a, x, keep), torch.float64)
+                result = a(x, attn_mask=mask, absorb=absorb)
+            assert_equal("masked", result, plain(a, x, keep), torch.float64)
         cache = Cache()
         a(x[:, :4], cache=cache, absorb=absorb)
-        came = a(x[:, 4:], cache=cache, absorb=absorb, attn_mask=keep[:, :, 4:])
-        assert_equal("one token, masked", came, plain(a, x, keep)[:, 4:], torch.float64)
+        result = a(x[:, 4:], cache=cache, absorb=absorb, attn_mask=keep[:, :, 4:])
+        assert_equal("one token, masked", result, plain(a, x, keep)[:, 4:], torch.float64)
 
 
 @torch.no_grad()
@@ -270,9 +270,9 @@ def test_in_less_precise_dtypes_it_is_the_definition_in_float64(dtype):
     wanted = plain(copy.deepcopy(a).double(), x.double())
     allowed = {torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype] * wanted.abs().max().item()
     for absorb in WAYS:
-        came = a(x, absorb=absorb)
-        assert came.dtype == dtype
-        assert (came.double() - wanted).abs().max().item() < allowed
+        result = a(x, absorb=absorb)
+        assert result.dtype == dtype
+        assert (result.double() - wanted).abs().max().item() < allowed
 
 
 def test_a_latent_as_wide_as_the_token_is_multi_head_attention():
@@ -328,7 +328,7 @@ good = latent_attention.LatentAttention(12, 3, latent_dim=4, head_dim=2)
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (
             lambda: layer(embed_dim=0, latent_dim=4, head_dim=2),
@@ -387,10 +387,10 @@ good = latent_attention.LatentAttention(12, 3, latent_dim=4, head_dim=2)
         ),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_came_and_what_was_wanted(call, argument, came, wanted):
+def test_a_wrong_argument_is_named_with_what_came_and_what_was_wanted(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)
 
 

@@ -47,8 +47,8 @@ def gradients(output, inputs):
     return torch.autograd.grad((output * torch.randn_like(output)).sum(), inputs)
 
 
-def assert_close(came, wanted, atol=1e-10):
-    for one, other in zip(came, wanted, strict=True):
+def assert_close(result, wanted, atol=1e-10):
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
@@ -63,18 +63,18 @@ def linear_attention_is_its_definition(part=file):
         ((7, 2, 2), 1),
     ):
         inputs = [piece.requires_grad_() for piece in draw(*shape)[:3]]
-        came, state = part.linear_attention(*inputs, chunk_size=chunk_size)
+        result, state = part.linear_attention(*inputs, chunk_size=chunk_size)
         wanted = by_definition(*inputs)
         assert state.shape == (*shape[:-3], shape[-2], shape[-1] + 1)
-        assert_close([came, *gradients(came, inputs)], [wanted, *gradients(wanted, inputs)])
+        assert_close([result, *gradients(result, inputs)], [wanted, *gradients(wanted, inputs)])
 
 
 def without_normalize_it_is_a_plain_sum(part=file):
     query, key, value, _ = draw(2, 9, 4, 3)
-    came, state = part.linear_attention(
+    result, state = part.linear_attention(
         query, key, value, feature_map=lambda x: x, normalize=False, chunk_size=4
     )
-    assert_close([came, state], [(query @ key.mT).tril() @ value, key.mT @ value])
+    assert_close([result, state], [(query @ key.mT).tril() @ value, key.mT @ value])
 
 
 def the_delta_rule_is_its_definition(part=file):
@@ -85,10 +85,10 @@ def the_delta_rule_is_its_definition(part=file):
         ((7, 2, 2), 1),
     ):
         inputs = [piece.requires_grad_() for piece in draw(*shape)]
-        came, state = part.delta_rule(*inputs, chunk_size=chunk_size)
+        result, state = part.delta_rule(*inputs, chunk_size=chunk_size)
         wanted, last = one_by_one(*inputs)
         assert_close(
-            [came, state, *gradients(came, inputs)], [wanted, last, *gradients(wanted, inputs)]
+            [result, state, *gradients(result, inputs)], [wanted, last, *gradients(wanted, inputs)]
         )
 
 
@@ -130,22 +130,22 @@ def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part=file):
         wanted, _ = rule(*inputs[:n])
         for wide in range(n):
             mixed = [x if i == wide else x.float() for i, x in enumerate(inputs[:n])]
-            came, state = rule(*mixed)
+            result, state = rule(*mixed)
             assert state.dtype == F64
-            assert came.dtype == mixed[2].dtype
-            assert_close([came.double()], [wanted], atol=1e-5)
+            assert result.dtype == mixed[2].dtype
+            assert_close([result.double()], [wanted], atol=1e-5)
 
 
 def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
     for dtype, lowest in ((F64, -708), (torch.float32, -87), (torch.float16, -9)):
         x = torch.tensor([lowest, -20.0, -9.0, -1.0, -0.0, 0.0, 1.0, 30.0], dtype=dtype)
         x = x[x >= lowest].requires_grad_()
-        came = part.elu_plus_one(x)
-        assert (came > 0).all(), dtype
+        result = part.elu_plus_one(x)
+        assert (result > 0).all(), dtype
         wanted = torch.where(x > 0, x.double() + 1, x.double().exp())
         atol = 2 * torch.finfo(dtype).eps
-        assert ((came.double() - wanted).abs() <= atol * wanted).all(), dtype
-        (gradient,) = torch.autograd.grad(came.sum(), x)
+        assert ((result.double() - wanted).abs() <= atol * wanted).all(), dtype
+        (gradient,) = torch.autograd.grad(result.sum(), x)
         wanted = torch.where(x > 0, 1.0, x.double().exp())
         assert ((gradient.double() - wanted).abs() <= atol * wanted).all(), dtype
     query = torch.full((4, 2), -18.0)
@@ -280,9 +280,9 @@ def test_enough_features_make_it_softmax_attention():
         n = torch.arange(40, dtype=x.dtype)
         return x**n / torch.lgamma(n + 1).div(2).exp()
 
-    came, _ = linear_attention(query, key, value, feature_map=powers, chunk_size=4)
+    result, _ = linear_attention(query, key, value, feature_map=powers, chunk_size=4)
     wanted = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-    torch.testing.assert_close(came, wanted, rtol=0, atol=1e-10)
+    torch.testing.assert_close(result, wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -290,10 +290,10 @@ def test_every_dtype_gives_nearly_the_same_and_comes_back(dtype):
     inputs = draw(2, 50, 8, 4)
     atol = 1e-5 if dtype == torch.float32 else 0.05
     for rule, n in ((linear_attention, 3), (delta_rule, 4)):
-        came, _ = rule(*(part.to(dtype) for part in inputs[:n]), chunk_size=16)
+        result, _ = rule(*(part.to(dtype) for part in inputs[:n]), chunk_size=16)
         wanted, _ = rule(*inputs[:n])
-        assert came.dtype == dtype
-        torch.testing.assert_close(came.double(), wanted, rtol=0, atol=atol)
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.double(), wanted, rtol=0, atol=atol)
 
 
 def test_autocast_does_not_reach_the_state():
@@ -301,8 +301,8 @@ def test_autocast_does_not_reach_the_state():
     for rule, n in ((linear_attention, 3), (delta_rule, 4)):
         wanted = rule(*inputs[:n])
         with torch.autocast("cpu", torch.bfloat16):
-            came = rule(*inputs[:n])
-        assert_close(came, wanted, atol=1e-6)
+            result = rule(*inputs[:n])
+        assert_close(result, wanted, atol=1e-6)
 
 
 @pytest.mark.lab
@@ -318,7 +318,7 @@ q, k, v, b = draw(2, 5, 4, 3)
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: linear_attention(q[0, 0], k, v), "query", "(4,)", "(..., T, channels)"),
         (lambda: linear_attention(q, k[:, :4], v), "key", "(2, 4, 4)", "T of query"),
@@ -342,8 +342,8 @@ q, k, v, b = draw(2, 5, 4, 3)
         (lambda: delta_rule(q, k, v, b, chunk_size=2.0), "chunk_size", "2.0", "positive integer"),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)

@@ -66,9 +66,9 @@ def random_trees_give_the_whole(module, mask=None, dtype=torch.float64, ends=(2,
     inputs, tolerance = leaves(dtype=dtype), TOLERANCE[dtype]
     for seed in range(5):
         wanted = oracle(*inputs, mask)
-        came = merged(module, in_parts(module, *inputs, mask, ends), seed).context()
-        torch.testing.assert_close(came, wanted, atol=tolerance, rtol=0)
-        pairs = zip(gradients(came, inputs), gradients(wanted, inputs), strict=True)
+        result = merged(module, in_parts(module, *inputs, mask, ends), seed).context()
+        torch.testing.assert_close(result, wanted, atol=tolerance, rtol=0)
+        pairs = zip(gradients(result, inputs), gradients(wanted, inputs), strict=True)
         for ours, theirs in pairs:
             torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
 
@@ -98,8 +98,8 @@ def test_any_cut_and_any_tree_is_attention(leading, ends, T_q, value_dim, share,
     mask = torch.rand(T_q, 9, generator=torch.Generator().manual_seed(seed)) >= share
     parts = in_parts(REAL, size * query, key, value, mask, [*ends, 9])
     wanted = oracle(size * query, key, value, mask)
-    came = merged(REAL, parts, seed).context()
-    torch.testing.assert_close(came, wanted, atol=1e-10 * max(1.0, size / 100), rtol=0)
+    result = merged(REAL, parts, seed).context()
+    torch.testing.assert_close(result, wanted, atol=1e-10 * max(1.0, size / 100), rtol=0)
 
 
 def an_empty_part_changes_nothing(module):
@@ -113,8 +113,8 @@ def an_empty_part_changes_nothing(module):
     ):
         assert (nothing.maximum == -torch.inf).all()
         for both in (module.merge(part, nothing), module.merge(nothing, part)):
-            for came, wanted in zip(both, part, strict=True):
-                assert torch.equal(came, wanted)
+            for result, wanted in zip(both, part, strict=True):
+                assert torch.equal(result, wanted)
         twice = module.merge(nothing, nothing)
         assert torch.equal(twice.context(), torch.zeros_like(twice.weighted))
         assert (twice.logsumexp() == -torch.inf).all()
@@ -155,11 +155,11 @@ def large_scores_stay_right(module, spread=1.0):
             module.attend_part(query, key[a:b], value[a:b], scale=spread)
             for a, b in ((0, 1), (1, 5), (5, 6))
         ]
-        came = merged(module, parts).context()
+        result = merged(module, parts).context()
         exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
         wanted = F.scaled_dot_product_attention(*exact, scale=spread)
-        torch.testing.assert_close(came.double(), wanted, atol=1e-5, rtol=0)
-        for ours, theirs in zip(gradients(came, inputs), gradients(wanted, exact), strict=True):
+        torch.testing.assert_close(result.double(), wanted, atol=1e-5, rtol=0)
+        for ours, theirs in zip(gradients(result, inputs), gradients(wanted, exact), strict=True):
             assert ours.isfinite().all()
             # What rounding leaves of a weight, 1e-7, d_query multiplies by the scale and the keys.
             allowed = 1e-5 * spread * max(1.0, abs(offset))
@@ -176,10 +176,10 @@ def a_kernels_results_can_be_merged(module):
     inputs = leaves()
     parts = in_parts(module, *inputs, EMPTY_ROW, (3, 5, 7))
     handed = [module.from_context(part.context(), part.logsumexp()) for part in parts]
-    came, wanted = merged(module, handed).context(), oracle(*inputs, EMPTY_ROW)
-    torch.testing.assert_close(came, wanted, atol=1e-10, rtol=0)
-    came, wanted = merged(module, handed).context()[:, 0], oracle(*inputs, EMPTY_ROW)[:, 0]
-    for ours, theirs in zip(gradients(came, inputs), gradients(wanted, inputs), strict=True):
+    result, wanted = merged(module, handed).context(), oracle(*inputs, EMPTY_ROW)
+    torch.testing.assert_close(result, wanted, atol=1e-10, rtol=0)
+    result, wanted = merged(module, handed).context()[:, 0], oracle(*inputs, EMPTY_ROW)[:, 0]
+    for ours, theirs in zip(gradients(result, inputs), gradients(wanted, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 

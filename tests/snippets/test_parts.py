@@ -15,6 +15,7 @@ from snippets.causal_average import causal_average
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
 from snippets.flash_attention import flash_attention
+from snippets.gated_attention import GatedAttention
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
@@ -54,6 +55,7 @@ CALLS = {
     "attention_masks": lambda x: keep_window(1024, T),
     "kv_cache": lambda x: KVCache(T).update(x[None, None], x[None, None]),
     "grouped_query_attention": lambda x: GroupedQueryAttention(CHANNELS, 1)(x[None]),
+    "gated_attention": lambda x: GatedAttention(CHANNELS, 1)(x[None]),
     "latent_attention": lambda x: LatentAttention(CHANNELS, 1, latent_dim=16, head_dim=CHANNELS)(
         x[None]
     ),

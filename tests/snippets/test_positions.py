@@ -74,7 +74,7 @@ learned = LearnedPositions(6, 4)
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: sinusoidal_positions(-1, 4), "tokens", "-1", "at least 0"),
         (lambda: sinusoidal_positions(2.0, 4), "tokens", "2.0", "integer"),
@@ -98,9 +98,9 @@ learned = LearnedPositions(6, 4)
         ),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
     message = str(caught.value)
-    assert came in message
+    assert got in message
     assert wanted in message

@@ -132,8 +132,8 @@ def sharded(part, size, problem, *, is_causal=True, zigzag=True, scale=None):
     return whole, [sent for _, _, sent in done]
 
 
-def assert_close(came, wanted, atol=1e-10):
-    for one, other in zip(came, wanted, strict=True):
+def assert_close(result, wanted, atol=1e-10):
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
@@ -150,9 +150,9 @@ def the_ring_is_one_device(part=file):
         (3, False, False, None, (2, 2)),
     ):
         problem = draw(12, *heads)
-        came, _ = sharded(part, size, problem, is_causal=is_causal, zigzag=zigzag, scale=scale)
+        result, _ = sharded(part, size, problem, is_causal=is_causal, zigzag=zigzag, scale=scale)
         attention = partial(by_definition, is_causal=is_causal, scale=scale)
-        assert_close(came, with_gradients(attention, problem[:3], problem[3]))
+        assert_close(result, with_gradients(attention, problem[:3], problem[3]))
 
 
 def the_bytes_are_those_of_the_formula(part=file):
@@ -284,10 +284,10 @@ def test_a_later_token_moves_no_earlier_output_on_any_device():
 def test_half_precision_gives_nearly_the_same_and_comes_back(dtype):
     problem = draw(12)
     wanted, _ = sharded(file, 3, problem)
-    came, _ = sharded(file, 3, tuple(part.to(dtype) for part in problem))
-    assert {part.dtype for part in came} == {dtype}
+    result, _ = sharded(file, 3, tuple(part.to(dtype) for part in problem))
+    assert {part.dtype for part in result} == {dtype}
     atol = 1e-5 if dtype == torch.float32 else 0.1
-    assert_close([part.double() for part in came], wanted, atol=atol)
+    assert_close([part.double() for part in result], wanted, atol=atol)
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["backward inside", "backward outside"])
@@ -317,15 +317,15 @@ def test_autocast_casts_as_the_operator_of_pytorch_does(inside):
 def test_autocast_leaves_float64():
     *inputs, _ = draw(8)
     with torch.autocast("cpu", torch.bfloat16):
-        came = ring_attention(*inputs, Device(0, Post(1)))
-    assert_close([came], [by_definition(*inputs, True, None)])
+        result = ring_attention(*inputs, Device(0, Post(1)))
+    assert_close([result], [by_definition(*inputs, True, None)])
 
 
 def test_equal_to_the_operator_of_pytorch_with_equal_widths():
     *inputs, direction = draw(8, heads=4, kv_heads=2, value_dim=4)
-    came, _ = sharded(file, 2, (*inputs, direction))
+    result, _ = sharded(file, 2, (*inputs, direction))
     operator = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
-    assert_close(came, with_gradients(operator, inputs, direction))
+    assert_close(result, with_gradients(operator, inputs, direction))
 
 
 q, k, v, _ = draw(6)
@@ -333,7 +333,7 @@ alone = Device(0, Post(1))
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (
             lambda: ring_attention(q[0, 0], k, v, alone),
@@ -371,8 +371,8 @@ alone = Device(0, Post(1))
         (lambda: shard_positions(0, 0, 4), "tokens", "0", "positive multiple"),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)

@@ -35,9 +35,9 @@ def draw(*shape, dtype=torch.float64, seed=0):
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def close(came, wanted, atol):
+def close(result, wanted, atol):
     """Whether two tensors have one shape and equal numbers; nan is equal to nothing."""
-    return came.shape == wanted.shape and torch.allclose(came, wanted, rtol=0, atol=atol)
+    return result.shape == wanted.shape and torch.allclose(result, wanted, rtol=0, atol=atol)
 
 
 def by_hand(x, positions, frequencies, pairing, factor=1.0):
@@ -151,8 +151,8 @@ def yarn_multiplies_scores_by_the_square_of_its_factor(rope):
         ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
         ({"mscale": 1.0}, wanted),
     ):
-        came = rope.RotaryPositions(8, scaling=YARN | more).attention_factor
-        assert came == pytest.approx(factor)
+        result = rope.RotaryPositions(8, scaling=YARN | more).attention_factor
+        assert result == pytest.approx(factor)
 
 
 def no_dtype_of_the_model_reaches_the_angles(rope):
@@ -172,8 +172,8 @@ def gradients_turn_back(rope):
         rotate = rope.RotaryPositions(8, rotary_dim=6, pairing=pairing)
         x, direction = draw(2, 3, 5, 8).requires_grad_(), draw(2, 3, 5, 8, seed=1)
         places = torch.arange(5)
-        (came,) = torch.autograd.grad((rotate(x, places) * direction).sum(), x)
-        assert close(came, rotate(direction, -places), 1e-10)
+        (result,) = torch.autograd.grad((rotate(x, places) * direction).sum(), x)
+        assert close(result, rotate(direction, -places), 1e-10)
 
 
 def speeds_follow_x_to_its_device(rope):
@@ -296,8 +296,8 @@ def test_a_wrong_version_breaks_a_fact(what):
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(PAIRINGS))
 def test_lengths_stay(first, seed, pairing):
     x = draw(3, 8, seed=seed)
-    came = RotaryPositions(8, pairing=pairing)(x, first + torch.arange(3))
-    assert close(came.norm(dim=-1), x.norm(dim=-1), 1e-12)
+    result = RotaryPositions(8, pairing=pairing)(x, first + torch.arange(3))
+    assert close(result.norm(dim=-1), x.norm(dim=-1), 1e-12)
 
 
 def test_place_0_is_left_as_it_is():
@@ -365,7 +365,7 @@ eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda: RotaryPositions(0), "head_dim", "0", "positive integer"),
         (lambda: RotaryPositions(8.0), "head_dim", "8.0", "positive integer"),
@@ -430,8 +430,8 @@ eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
         (lambda: change_pairing(torch.zeros(9, 2), 8, to="half"), "weight", "(9, 2)", "multiple"),
     ],
 )
-def test_a_bad_argument_is_named(call, argument, came, wanted):
+def test_a_bad_argument_is_named(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must\\b") as caught:
         call()
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)

@@ -62,9 +62,9 @@ def gradients(layer: nn.Module, x: torch.Tensor, keep: torch.Tensor) -> dict[str
 @pytest.mark.lab
 def test_two_processes_give_what_one_gives(tmp_path):
     multiprocessing.spawn(on_each_rank, args=(str(tmp_path),), nprocs=RANKS)
-    for name, (wanted, came) in torch.load(tmp_path / "found.pt", weights_only=True).items():
-        assert wanted.keys() == came.keys()
+    for name, (wanted, result) in torch.load(tmp_path / "found.pt", weights_only=True).items():
+        assert wanted.keys() == result.keys()
         for part in wanted:
             torch.testing.assert_close(
-                came[part], wanted[part], rtol=0, atol=1e-10, msg=f"{name}: {part}"
+                result[part], wanted[part], rtol=0, atol=1e-10, msg=f"{name}: {part}"
             )

@@ -233,7 +233,7 @@ start = torch.tensor([[0]])
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "came", "wanted"),
+    ("call", "argument", "got", "wanted"),
     [
         (lambda write: write(None, None, start[0], 3), "tokens", "(1,)", "(1, at least 1)"),
         (lambda write: write(None, None, start[:, :0], 3), "tokens", "(1, 0)", "at least 1"),
@@ -264,10 +264,10 @@ start = torch.tensor([[0]])
         ),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_came_and_what_was_wanted(call, argument, came, wanted):
+def test_a_wrong_argument_is_named_with_what_came_and_what_was_wanted(call, argument, got, wanted):
     with pytest.raises(ValueError, match=f"^{argument} must") as caught:
         call(speculative_sampling.speculative_sampling)
-    assert came in str(caught.value)
+    assert got in str(caught.value)
     assert wanted in str(caught.value)
 
 

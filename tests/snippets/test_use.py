@@ -55,9 +55,9 @@ def example(snippet, batch=2, T=5, dtype=torch.float32, width=8, head_dim=4):
     return layer.to(dtype), (x,), {"attn_mask": mask, "is_causal": True}
 
 
-def assert_same(came, wanted, dtype=torch.float32):
+def assert_same(result, wanted, dtype=torch.float32):
     """Assert equal results, each a tensor or a pair of them."""
-    pairs = zip(came, wanted, strict=True) if isinstance(came, tuple) else [(came, wanted)]
+    pairs = zip(result, wanted, strict=True) if isinstance(result, tuple) else [(result, wanted)]
     for one, other in pairs:
         facts.assert_equal("result", one, other, dtype)
 
@@ -264,9 +264,9 @@ def test_autocast_computes_in_bfloat16(snippet, need_weights):
     wanted = run(*inputs, **options, need_weights=need_weights)
     options = {k: v.float().log() if k == "attn_mask" else v for k, v in options.items()}
     with torch.autocast("cpu", torch.bfloat16):
-        came = run(*inputs, **options, need_weights=need_weights)
-    assert (came[0] if need_weights else came).dtype == torch.bfloat16
-    assert_same(came, wanted, torch.bfloat16)
+        result = run(*inputs, **options, need_weights=need_weights)
+    assert (result[0] if need_weights else result).dtype == torch.bfloat16
+    assert_same(result, wanted, torch.bfloat16)
 
 
 @every_module
@@ -275,8 +275,8 @@ def test_autocast_takes_what_an_earlier_layer_gives(snippet):
     module, inputs, options = example(snippet)
     wanted = module(*inputs, **options)
     with torch.autocast("cpu", torch.bfloat16):
-        came = module(*(part.bfloat16() for part in inputs), **options)
-    assert_same(came, wanted, torch.bfloat16)
+        result = module(*(part.bfloat16() for part in inputs), **options)
+    assert_same(result, wanted, torch.bfloat16)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -285,11 +285,11 @@ def test_autocast_takes_three_dtypes_as_the_operator_of_torch_does(need_weights)
     query, key, value = torch.randn(3, 1, 2, 5, 4)
     mixed = (query, key.bfloat16(), value.half())
     with torch.autocast("cpu", torch.bfloat16):
-        came = function(*mixed, need_weights=need_weights)
+        result = function(*mixed, need_weights=need_weights)
         wanted = F.scaled_dot_product_attention(*mixed)
-    came = came[0] if need_weights else came
-    assert came.dtype == wanted.dtype == torch.bfloat16
-    assert_same(came, wanted, torch.bfloat16)
+    result = result[0] if need_weights else result
+    assert result.dtype == wanted.dtype == torch.bfloat16
+    assert_same(result, wanted, torch.bfloat16)
 
 
 class WeightOnlyInt8(torch.nn.Module):
@@ -315,9 +315,9 @@ def test_int8_weights_give_nearly_the_same(snippet):
     for name, projection in list(module.named_children()):
         setattr(int8, name, WeightOnlyInt8(projection))
     for need_weights in (False, True):
-        came = int8(*inputs, **options, need_weights=need_weights)
+        result = int8(*inputs, **options, need_weights=need_weights)
         wanted = module(*inputs, **options, need_weights=need_weights)
-        pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+        pairs = zip(result, wanted, strict=True) if need_weights else [(result, wanted)]
         for one, other in pairs:
             facts.assert_equal("int8", one, other, torch.bfloat16)
 
@@ -345,9 +345,9 @@ def test_int8_projections_give_nearly_the_same(snippet):
     int8 = torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
     assert not list(int8.parameters())  # every projection was replaced
     for need_weights in (False, True):
-        came = int8(*inputs, **options, need_weights=need_weights)
+        result = int8(*inputs, **options, need_weights=need_weights)
         wanted = module(*inputs, **options, need_weights=need_weights)
-        pairs = zip(came, wanted, strict=True) if need_weights else [(came, wanted)]
+        pairs = zip(result, wanted, strict=True) if need_weights else [(result, wanted)]
         for one, other in pairs:
             facts.assert_equal("int8", one, other, torch.bfloat16)
 
@@ -366,10 +366,10 @@ def test_a_gpu_gives_what_the_cpu_gives(snippet):
             inputs = [part.to("cuda", dtype).requires_grad_() for part in inputs]
             if "attn_mask" in options:
                 options["attn_mask"] = options["attn_mask"].cuda()
-            came = run(*inputs, **options)
-            came, wanted = (it if need_weights else (it,) for it in (came, wanted))
-            assert_same(tuple(part.cpu() for part in came), wanted, dtype)
-            for gradient in torch.autograd.grad(came[0].sum(), inputs):
+            result = run(*inputs, **options)
+            result, wanted = (it if need_weights else (it,) for it in (result, wanted))
+            assert_same(tuple(part.cpu() for part in result), wanted, dtype)
+            for gradient in torch.autograd.grad(result[0].sum(), inputs):
                 assert gradient.isfinite().all()
 
 
@@ -452,8 +452,8 @@ def test_a_mask_of_another_float_dtype_is_cast(snippet, need_weights):
     run, inputs, options = example(snippet)
     mask = torch.randn(5, 5, dtype=torch.float64)
     options |= {"need_weights": need_weights}
-    came = run(*inputs, **options | {"attn_mask": mask})
-    assert_same(came, run(*inputs, **options | {"attn_mask": mask.float()}))
+    result = run(*inputs, **options | {"attn_mask": mask})
+    assert_same(result, run(*inputs, **options | {"attn_mask": mask.float()}))
 
 
 class Watched(torch.nn.Linear):

@@ -1,0 +1,176 @@
+"""Runs the program of a page in a reader's browser, and says what came of it.
+
+`docs/assets/run-worker.js` loads this file and what it imports, as `run.py` has packed them, into Pyodide, and
+calls `run`. The small torch's own `page` runs the blocks, as it does where its pages are tested.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from page import Page  # type: ignore[import-not-found]
+
+from book.figures import drawn
+from literate import compare
+
+FULL = "MemoryError: this is more than the memory of a page holds"
+DEEP = "RecursionError: a function calls itself without an end"
+
+
+@dataclass
+class Step:
+    """A block to run: its place on the page, its code, the line where that begins, and what ends it.
+
+    Nothing else on the page needs an `exercise`: an error in one stops nothing, and it can be done again.
+    """
+
+    at: int
+    code: str
+    start: int
+    raises: str | None = None
+    exercise: bool = False
+
+    def is_as(self, other: Step) -> bool:
+        return (self.at, self.code) == (other.at, other.code)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.code.count("\n")
+
+
+class Program:
+    """The program of one page, in one module, as far as it has run."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.page = Page(name, "")
+        self.ran: list[Step] = []
+        self.lines: list[str] = []
+
+    def run(self, step: Step, tell_of: Callable[[str], object] | None = None) -> Any:
+        """Run one block, and return what it did, as `literate.compare` wants to be told; `line` is one of its own."""
+        step.start = max(step.start, self.ran[-1].end + 1 if self.ran else 1)
+        self.ran.append(step)
+        self.lines += [""] * (step.end - len(self.lines))
+        self.lines[step.start - 1 : step.end] = step.code.split("\n")
+        self.page.keep("\n".join(self.lines))
+        said = self.page.run(step.code, step.start, tell_of)
+        inside = [line for line in said.pop("lines") if step.start <= line <= step.end]
+        said["line"] = inside[-1] - step.start + 1 if inside else 0
+        return types.SimpleNamespace(**said)
+
+    def values(self, code: str) -> list | None:
+        """Return what `code`, a program of `literate.expressions`, prints of the module as it is now.
+
+        None where a name in it is not there, or means something else now.
+        """
+        said = self.page.run(code)
+        return None if said["raised"] else json.loads(said["printed"])
+
+
+_program: Program | None = None
+
+
+def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
+    """Run a block of a page, after the blocks above it that have not run so; JSON in, JSON out.
+
+    `asked` names the `page`, its `steps` in order, of which the last is asked for, and the `output` that the
+    page shows below it, if any: its `text`, its `options`, and the `labels` that the page computes. `figures` holds
+    the code of what explorables show after it.
+    """
+    global _program
+    request = json.loads(asked)
+    steps = [Step(**step) for step in request["steps"]]
+    last = steps[-1]
+    program = _program = _begun(request["page"], steps)
+    for step in steps[len(program.ran) :]:
+        result = program.run(step, tell_of if step is last else None)
+        if result.raised and result.raised != step.raises and (step is last or not step.exercise):
+            _program = program if step.exercise else None  # it may have run half
+            return json.dumps(_refused(step, result))
+    said = _judged(program, last, result, request.get("output"))
+    said["figures"] = [program.values(code) for code in request.get("figures", [])]
+    return json.dumps(said)
+
+
+def _begun(page: str, steps: list[Step]) -> Program:
+    """Return the program of `page` in which the first of `steps` have run, or a new one, where others have.
+
+    Where only exercises differ, those that ran last are done again: each says its names anew.
+    """
+    if _program is None or _program.name != page:
+        return Program(page)
+    ran = _program.ran
+    pairs = zip(ran, steps[:-1], strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0].is_as(pair[1]), pairs))
+    if not all(step.exercise for step in ran[same:]):
+        return Program(page)
+    if same < len(ran):
+        while ran and ran[-1].exercise:
+            ran.pop()
+    return _program
+
+
+def _refused(step: Step, result: Any) -> dict[str, Any]:
+    """Say where a block stopped, in words that a reader can use, and what it had printed."""
+    lines = step.code.split("\n")
+    error = result.last_line
+    if result.raised == "MemoryError" or "Array buffer allocation failed" in error:
+        error = FULL
+    elif "Maximum call stack size exceeded" in error or result.raised == "RecursionError":
+        error = DEEP
+    return {
+        "at": step.at,
+        "error": error,
+        "lacks": result.lacks,
+        "line": result.line,
+        "text": lines[result.line - 1].strip() if result.line else "",
+        "html": drawn.figure(result.printed, {}) if result.printed else "",
+    }
+
+
+def _judged(
+    program: Program, step: Step, result: Any, output: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Say what a block printed that ran to its end, and what of it moved from what the page shows."""
+    block: Any = types.SimpleNamespace(raises=step.raises)
+    printed = compare.text_of(block, result)
+    said: dict[str, Any] = {"at": step.at, "printed": printed}
+    if output:
+        found = compare.differences(output["text"], printed)
+        said["moved"] = [
+            [
+                one.index,
+                one.expected,
+                one.printed,
+                [[p.where.start, p.where.stop] for p in one.parts],
+            ]
+            for one in found
+        ]
+        said["lines"] = len(output["text"].rstrip("\n").split("\n"))
+    if step.raises and not result.raised:
+        said["missed"] = step.raises
+    said["html"] = _drawn(program, printed, output or {}) if printed else ""
+    return said
+
+
+def _drawn(program: Program, printed: str, output: dict[str, Any]) -> str:
+    """Draw what was printed as the page draws its output, or as text where that cannot be."""
+    options = dict(output.get("options", {}))
+    options.pop("predict", None)
+    try:
+        if labels := output.get("labels"):
+            values = program.values(labels["code"]) or []
+            words = (
+                value if isinstance(value, str) else " ".join(map(str, value)) for value in values
+            )
+            options |= dict(zip(labels["names"], words, strict=True))
+        return drawn.figure(printed, options)
+    except (ValueError, ImportError):
+        plain = {key: options[key] for key in ("caption", "raises", "varies") if key in options}
+        return drawn.figure(printed, plain)

@@ -1,0 +1,142 @@
+"""What a page needs to be run in a reader's browser: its program, and the Python that runs and judges it.
+
+The small torch says in `small_torch/runs.json` which blocks of a page it runs. Where a project has no small
+torch, its pages offer no Run.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import rjsmin
+
+from book.figures import matrices
+from literate.export import CHECK
+from literate.page import Block, Page
+
+SMALL_TORCH = "small_torch"
+ROOT = Path(__file__).resolve().parents[1]
+# What runs and judges a page, beside the small torch; each imports nothing else of ours.
+PACKED = (
+    "book/__init__.py",
+    "book/figures/__init__.py",
+    "book/figures/drawn.py",
+    "book/figures/tables.py",
+    "book/in_page.py",
+    "literate/__init__.py",
+    "literate/compare.py",
+)
+
+
+# What makes `import torch` mean the small torch, and what it imports.
+STARTS = ("start.mjs", "kernels.js", "random.js")
+
+
+def known(page: Page) -> dict[str, Any] | None:
+    """Return what a template says of running `page`; None where nothing of it runs.
+
+    `code` is a digest of its code, `unrun` lists which blocks do not run in a browser, and why not.
+    """
+    why = unrun(page)
+    if why is None or len(why) == len(page.blocks):
+        return None
+    return {
+        "program": f"{page.path.stem}.run.json",
+        "code": hashlib.sha256(page.source.encode()).hexdigest()[:8],
+        "blocks": len(page.blocks),
+        "runs": len(page.blocks) - len(why),
+        "unrun": json.dumps(why, ensure_ascii=False, separators=(",", ":")),
+    }
+
+
+def unrun(page: Page) -> dict[int, str] | None:
+    """Return which blocks of `page` do not run in a browser, and why not; None where nobody knows."""
+    record = page.root / SMALL_TORCH / "runs.json"
+    if not page.blocks or not record.exists():
+        return None
+    return _read(record, record.stat().st_mtime_ns).get(page.name)
+
+
+@lru_cache
+def _read(record: Path, _saved: int) -> dict[str, dict[int, str]]:
+    pages = json.loads(record.read_text(encoding="utf-8"))
+    return {name: {int(at): why for at, why in blocks.items()} for name, blocks in pages.items()}
+
+
+def program(page: Page, colab: str = "") -> str:
+    """Return, as JSON, what a page says of its blocks beside their code, which stands on it.
+
+    `colab` is the address at which Colab opens the page, for what does not run here.
+    """
+    labels = {step.line: step.code for step in page.steps if step.is_labels}
+    blocks: list[dict[str, Any]] = []
+    exercise = 0
+    for block in page.blocks:
+        said: dict[str, Any] = {"start": block.start}
+        if block.raises:
+            said["raises"] = block.raises
+        if block.output:
+            said["output"] = _output(block, labels)
+        if check := CHECK.search(block.code):
+            exercise = int(check[2])
+            said["check"] = exercise
+        if block.solution:
+            said["solution"] = exercise
+        if stub := re.search(r"^(?:def |class )?answer_(\d+)\b", block.code, re.MULTILINE):
+            said.setdefault("solution" if block.solution else "stub", int(stub[1]))
+        blocks.append(said)
+    for number, fence in enumerate(f for f in page.fences if f.language == "attention"):
+        above = [
+            said for said, block in zip(blocks, page.blocks, strict=True) if block.line < fence.line
+        ]
+        code = matrices.program(fence)
+        if above and code:
+            figure = {"at": number, "code": code, "places": matrices.places(fence.text)}
+            above[-1].setdefault("figures", []).append(figure)
+    whole = {"page": page.path.name, "colab": colab, "blocks": blocks}
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+
+
+def _output(block: Block, labels: dict[int, str]) -> dict[str, Any]:
+    """Return what the page shows below a block: the text, and how it is drawn."""
+    output = block.output
+    assert output
+    said: dict[str, Any] = {"text": output.text, "options": output.options}
+    if code := labels.get(output.line):
+        names = [name for name in ("rows", "cols") if output.options.get(name, "").startswith("= ")]
+        said["labels"] = {"code": code, "names": names}
+    return said
+
+
+def slim(code: str) -> str:
+    """Return Python without comments and docstrings: it computes the same, and less is sent and compiled."""
+    program = ast.parse(code)
+    for node in ast.walk(program):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body[0:1] = [] if len(node.body) > 1 else [ast.Pass()]
+    return ast.unparse(program)
+
+
+def write(root: Path, assets: Path) -> None:
+    """Write into the folder `assets` of a site what its pages load to be run; nothing without a small torch."""
+    small = root / SMALL_TORCH
+    if not (small / "runs.json").exists():
+        return
+    files = {name: ROOT / name for name in PACKED}
+    files |= {path.relative_to(root).as_posix(): path for path in small.glob("**/*.py")}
+    texts = {name: slim(files[name].read_text(encoding="utf-8")) for name in sorted(files)}
+    packed = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    assets.joinpath("run.json").write_text(packed, encoding="utf-8")
+    target = assets / SMALL_TORCH
+    target.mkdir(exist_ok=True)
+    for script in STARTS:
+        text = rjsmin.jsmin((small / script).read_text(encoding="utf-8"))
+        (target / script).write_text(text, encoding="utf-8")

@@ -1,0 +1,68 @@
+/* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
+   address of the book. It is told `{ id, asked }`, and answers `{ id, said }`; on the way it tells
+   `{ share }` of what it loads, `{ id, begun }` and `{ id, printed }`. */
+import { start } from "./small_torch/start.mjs";
+import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
+
+const own = (name) => new URL(name, import.meta.url).href;
+const PYODIDE = own("vendor/pyodide/");
+// No package is ever fetched, so the list of them is empty.
+const LOCK = { info: { abi_version: "2026_0" }, packages: {} };
+const KEPT = 100; // milliseconds for which what is printed is kept, to be told at once
+
+/* What has come of the files to load, by their sizes. */
+const SIZES = { "pyodide.asm.wasm": 9.6, "python_stdlib.zip": 2.5, "pyodide.asm.mjs": 1.3, "run.json": 0.2 };
+const WHOLE = 16; // with some room for what Python does before it is ready
+let come = 0;
+new PerformanceObserver((list) => {
+  for (const { name } of list.getEntries()) come += SIZES[name.split("/").pop()] ?? 0;
+  postMessage({ share: come / WHOLE });
+}).observe({ type: "resource", buffered: true });
+
+/* The bytes of a file of the book, for Python, which waits for them. */
+function file(name) {
+  const request = new XMLHttpRequest();
+  request.open("GET", own(`../files/${name}`), false);
+  request.responseType = "arraybuffer";
+  request.send();
+  if (request.status !== 200) throw new Error(`${name} could not be loaded`);
+  return new Uint8Array(request.response);
+}
+
+async function load() {
+  const [python, packed] = await Promise.all([
+    loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
+    fetch(own("run.json")).then((answer) => answer.json()),
+  ]);
+  for (const [name, text] of Object.entries(packed)) {
+    python.FS.mkdirTree(`/${name.split("/").slice(0, -1).join("/")}`);
+    python.FS.writeFile(`/${name}`, text);
+  }
+  // Each page begins with a torch of its own; it is compiled once.
+  python.runPython("import sys; sys.path.insert(0, '/'); sys.dont_write_bytecode = False");
+  start(python, file);
+  return python.pyimport("book.in_page").run;
+}
+
+const loaded = load();
+
+/* Tells what is printed, in pieces that are worth a message. */
+function teller(id) {
+  let kept = "", last = performance.now();
+  return (text) => {
+    kept += text;
+    if (performance.now() - last < KEPT) return;
+    postMessage({ id, printed: kept });
+    [kept, last] = ["", performance.now()];
+  };
+}
+
+addEventListener("message", async ({ data: { id, asked } }) => {
+  try {
+    const run = await loaded;
+    postMessage({ id, begun: true });
+    postMessage({ id, said: JSON.parse(run(JSON.stringify(asked), teller(id))) });
+  } catch (error) {
+    postMessage({ failed: error.message });
+  }
+});

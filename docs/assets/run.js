@@ -1,0 +1,471 @@
+/* Runs and edits the blocks of a page. Comes with the first touch of Run or Edit, or where a reader has left
+   something on a page; Python comes with the first Run. `run-worker.js` computes, this shows. One classic
+   script, which listens on the window, so that it works on pages that arrive later, too. */
+(() => {
+  "use strict";
+
+  const home = document.currentScript.src;
+  const own = (name) => new URL(name, home).href;
+  const KEY = "book-run";
+  const STOP = "M6 6h12v12H6z";
+
+  const say = (text) => dispatchEvent(new CustomEvent("book:say", { detail: text }));
+  const lines = (count) => `${count} ${count === 1 ? "line" : "lines"}`;
+
+  function make(tag, className, ...content) {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    made.append(...content);
+    return made;
+  }
+
+  function makeButton(label, act) {
+    const made = make("button", "", label);
+    made.type = "button";
+    made.addEventListener("click", act);
+    return made;
+  }
+
+  /* ── The page: its blocks, each with its code and what it shows ────────────────────────── */
+
+  let page;
+
+  /* The page that is shown now; what is known of its blocks beside their code is loaded once. */
+  function here() {
+    const template = document.getElementById("guarded");
+    if (page?.template === template) return page;
+    if (page?.running) end();
+    const boxes = [...document.querySelectorAll(".md-content .highlight[class*=language-py]:has(pre > code)")];
+    page = {
+      template,
+      path: location.pathname,
+      digest: template.dataset.code,
+      blocks: boxes.map((box, at) => block(box, at)),
+      explored: new Map(), // each figure that shows other numbers, and what it showed
+    };
+    return page;
+  }
+
+  const known = () =>
+    (page.known ??= fetch(new URL(page.template.dataset.run, location)).then((answer) => answer.json()));
+
+  function block(box, at) {
+    const code = box.querySelector("pre > code");
+    const next = box.nextElementSibling;
+    return {
+      at,
+      box,
+      code,
+      first: code.textContent,
+      drawn: code.innerHTML,
+      stored: next?.matches("figure.output") ? next : undefined,
+      button: box.querySelector("[data-run=run]"),
+    };
+  }
+
+  const text = (one) => one.code.textContent;
+  const isEdited = (one) => text(one) !== one.first;
+
+  /* ── What is kept in this browser: text that was typed, and exercises that are done ────── */
+
+  function kept() {
+    try {
+      return JSON.parse(localStorage.getItem(KEY)) ?? {};
+    } catch {
+      return {};
+    }
+  }
+
+  /* Keep what is left on this page; nothing, if there is nothing. What was typed holds for this code alone. */
+  function keep() {
+    const all = kept();
+    const typed = Object.fromEntries(page.blocks.filter(isEdited).map((one) => [one.at, text(one)]));
+    const done = [...(page.done ?? [])];
+    delete all[page.path];
+    if (Object.keys(typed).length || done.length) all[page.path] = { code: page.digest, typed, done };
+    try {
+      if (Object.keys(all).length) localStorage.setItem(KEY, JSON.stringify(all));
+      else localStorage.removeItem(KEY);
+    } catch {
+      // refused
+    }
+    dispatchEvent(new Event("book:kept"));
+  }
+
+  async function restore() {
+    const left = kept()[here().path];
+    if (!left || page.restored) return;
+    page.restored = true;
+    page.done = new Set(left.done);
+    markDone();
+    if (left.code !== page.digest) return keep();
+    for (const [at, typed] of Object.entries(left.typed)) {
+      const one = page.blocks[at];
+      if (!one?.button) continue;
+      one.code.textContent = typed;
+      showStrip(one, "edited", "Edited");
+      await edit(one);
+    }
+  }
+
+  function markDone() {
+    for (const number of page.done ?? []) {
+      const asked = document.getElementById(`exercise-${number}`);
+      if (asked && !asked.querySelector(".exercise-done")) asked.prepend(make("span", "exercise-done", "Done"), " ");
+    }
+  }
+
+  /* ── The strip between a block and what it prints ──────────────────────────────────────── */
+
+  /* Show how a block stands, in a word of `state` for the styles and in a few for the reader. */
+  function showStrip(one, state, said, ...more) {
+    one.strip?.remove();
+    one.strip = make("div", "run-strip", make("span", "run-says", said), ...more);
+    one.strip.dataset.state = state;
+    const others = page.blocks.filter((each) => each !== one && each.strip);
+    others.forEach(({ strip }) => strip.querySelector(".run-whole")?.remove());
+    if (state !== "running") one.strip.append(makeButton("Reset", () => reset([one])));
+    if (state !== "running" && others.length) {
+      one.strip.append(makeButton("Reset the page", () => reset(page.blocks)));
+      one.strip.lastChild.className = "run-whole";
+    }
+    one.box.after(one.strip);
+  }
+
+  function reset(blocks) {
+    if (page.running && blocks.includes(page.running)) end();
+    const at = blocks.find((one) => one.strip?.contains(document.activeElement));
+    for (const one of blocks) {
+      one.editor?.destroy();
+      one.box.classList.remove("is-edited");
+      one.strip?.remove();
+      show(one, one.stored);
+      if (isEdited(one)) one.code.innerHTML = one.drawn;
+      one.editor = one.strip = undefined;
+    }
+    if (blocks === page.blocks) page.explored.forEach((config, figure) => explorable(figure, config));
+    keep();
+    (at ?? blocks[0])?.button?.focus();
+    say(blocks.length > 1 ? "The page is as it was" : "The block is as it was");
+  }
+
+  /* Put a figure, or nothing, where a block shows what it prints. */
+  function show(one, figure) {
+    if (one.shown && one.shown !== one.stored) one.shown.remove();
+    const place = one.strip?.isConnected ? one.strip : one.box;
+    if (one.stored && figure !== one.stored) one.stored.remove();
+    if (figure && !figure.isConnected) place.after(figure);
+    one.shown = figure;
+  }
+
+  /* What was printed, drawn by Python; it has the address of what it stands for. */
+  function figureOf(one, html) {
+    const parsed = new DOMParser().parseFromString(html, "text/html");
+    const figure = document.importNode(parsed.querySelector("figure"), true);
+    figure.classList.add("run-output");
+    if (one.stored?.id) figure.id = one.stored.id;
+    const link = one.stored?.querySelector("figcaption .headerlink");
+    if (link) figure.querySelector("figcaption").append(link.cloneNode(true));
+    return figure;
+  }
+
+  /* Mark in a plain output the places of its lines that moved. */
+  function mark(figure, moved) {
+    const printed = figure.querySelector(":scope > pre > samp");
+    if (!printed) return;
+    const rows = printed.textContent.split("\n");
+    if (moved.some(([at, , now]) => rows[at]?.trimEnd() !== now?.trimEnd())) return; // lines came or went
+    const places = new Map(moved.map(([at, , , where]) => [at, where]));
+    printed.replaceChildren(...rows.flatMap((row, at) => [at ? "\n" : "", ...marked(row, places.get(at) ?? [])]));
+  }
+
+  function marked(row, places) {
+    let from = 0;
+    const parts = places.flatMap(([start, stop]) => {
+      const made = [row.slice(from, start), make("mark", "", row.slice(start, stop))];
+      from = stop;
+      return made;
+    });
+    return [...parts, row.slice(from)];
+  }
+
+  /* What moved, as the page shows it and as it was printed. */
+  function difference(moved) {
+    const rows = moved.slice(0, 20).flatMap(([, before, now]) => [
+      ...(before === null ? [] : [make("del", "", before), "\n"]),
+      ...(now === null ? [] : [make("ins", "", now), "\n"]),
+    ]);
+    return make("details", "", make("summary", "", "What moved"), make("pre", "", ...rows));
+  }
+
+  /* ── An explorable shows the matrices that the page computes now ───────────────────────── */
+
+  /* Whether what a panel is given can be multiplied, and fits the figure. */
+  function fits({ tokens, name, ...matrices }) {
+    const { embeddings, W_query, W_key, W_value, queries, keys, values } = matrices;
+    const columns = (matrix) => matrix?.[0].length;
+    const isMatrix = (matrix) =>
+      Array.isArray(matrix?.[0]) && matrix.every((row) => row.length === columns(matrix) && row.every(Number.isFinite));
+    return (
+      Array.isArray(tokens) && tokens.length <= 12 &&
+      Object.values(matrices).every(isMatrix) &&
+      [embeddings, queries, keys, values].every((matrix) => !matrix || matrix.length === tokens.length) &&
+      [W_query, W_key, W_value].every((matrix) => !matrix || matrix.length === columns(embeddings)) &&
+      columns(W_query) === columns(W_key) && columns(queries) === columns(keys)
+    );
+  }
+
+  function explore({ at, places }, values) {
+    const figure = document.querySelectorAll(".md-content figure.attention")[at];
+    const before = figure.querySelector("attention-explorable").getAttribute("config");
+    const config = JSON.parse(before);
+    places.forEach(([name, panels], i) => {
+      const value = typeof values[i] === "string" ? values[i].split(/\s+/) : values[i];
+      if (name in config) config[name] = value;
+      for (const panel of panels) if (name in config.panels[panel]) config.panels[panel][name] = value;
+    });
+    if (!config.panels.every(fits) || config.query >= config.panels[0].tokens.length) return;
+    if (!page.explored.has(figure)) page.explored.set(figure, before);
+    explorable(figure, JSON.stringify(config));
+  }
+
+  /* Draw an explorable anew; one whose script has not come yet finds its numbers when it does. */
+  function explorable(figure, config) {
+    const old = figure.querySelector("attention-explorable");
+    if (!customElements.get("attention-explorable")) return old.setAttribute("config", config);
+    const made = make("attention-explorable", "");
+    made.setAttribute("config", config);
+    old.replaceWith(made);
+  }
+
+  /* ── Run ───────────────────────────────────────────────────────────────────────────────── */
+
+  let worker;
+  let runs = 0;
+
+  function started() {
+    if (worker) return worker;
+    worker = new Worker(own("run-worker.js"), { type: "module" });
+    worker.onmessage = ({ data }) => heard(data);
+    worker.onerror = (event) => {
+      event.preventDefault();
+      heard({ failed: event.message || "the browser does not start it" });
+    };
+    return worker;
+  }
+
+  /* End Python; the next run starts it anew. */
+  function end() {
+    worker?.terminate();
+    worker = undefined;
+    const one = page.running;
+    page.running = undefined;
+    if (one) asButton(one, "Run");
+    return one;
+  }
+
+  function stop() {
+    const one = end();
+    if (!one) return;
+    show(one, undefined);
+    finish(one, "stopped", "Stopped. The next run starts Python anew.");
+    one.button.focus();
+  }
+
+  function asButton(one, word) {
+    const stops = word === "Stop";
+    one.icon ??= one.button.querySelector("path").getAttribute("d");
+    one.button.querySelector("path").setAttribute("d", stops ? STOP : one.icon);
+    one.button.lastChild.data = word;
+    one.button.setAttribute("aria-label", stops ? "Stop this block" : "Run this block");
+    one.button.title = one.button.getAttribute("aria-label");
+  }
+
+  function finish(one, state, said, ...more) {
+    showStrip(one, state, said, ...more);
+    say(one.strip.firstChild.textContent);
+  }
+
+  async function run(one) {
+    if (page.running === one) return stop();
+    if (page.running) return say("Another block is running");
+    page.running = one;
+    asButton(one, "Stop");
+    const progress = make("progress", "");
+    progress.setAttribute("aria-label", "Loading Python");
+    if (!worker) progress.value = 0;
+    showStrip(one, "running", worker ? "Running" : "Loading Python, about 6 MB, once", progress);
+    say(one.strip.firstChild.textContent);
+    const asked = page;
+    try {
+      if (location.protocol === "file:") throw new Error("a browser starts Python only from a page with an address, and not from a disk");
+      const program = await known();
+      if (page !== asked || page.running !== one) return;
+      one.id = ++runs;
+      started().postMessage({ id: one.id, asked: request(one, program) });
+    } catch (error) {
+      if (page === asked) heard({ failed: error.message });
+    }
+  }
+
+  /* What Python needs to run a block: all blocks above it but solutions of other exercises, and it. */
+  function request(one, { page: name, blocks }) {
+    const exercise = (at) => blocks[at].solution ?? blocks[at].stub ?? blocks[at].check;
+    const mine = exercise(one.at);
+    const isWanted = ({ at, button }) =>
+      at === one.at || (button && !(blocks[at].solution && exercise(at) !== mine) && !(mine && blocks[at].solution && !blocks[one.at].solution));
+    const above = page.blocks.slice(0, one.at + 1).filter(isWanted);
+    const steps = above.map((each) => {
+      const { start, raises } = blocks[each.at];
+      return { at: each.at, code: text(each), start, raises, exercise: Boolean(exercise(each.at)) };
+    });
+    const { check, output, figures = [] } = blocks[one.at];
+    if (check) steps.at(-1).code += `\n\ncheck_${check}(answer_${check})\n`;
+    return { page: name, steps, output, figures: figures.map(({ code }) => code) };
+  }
+
+  function heard({ id, share, begun, printed, said, failed }) {
+    const one = page?.running;
+    if (failed !== undefined) {
+      end();
+      return one && finish(one, "wrong", `Python did not run: ${failed}.`);
+    }
+    if (!one) return;
+    if (share) one.strip.querySelector("progress").value = Math.min(share, 1);
+    if (share || id !== one.id) return;
+    if (begun || printed) return running(one, printed ?? "");
+    page.running = undefined;
+    asButton(one, "Run");
+    judge(one, said);
+  }
+
+  /* Say that a block runs, and show what it has printed so far. */
+  function running(one, printed) {
+    one.strip.firstChild.textContent = "Running";
+    one.strip.querySelector("progress").removeAttribute("value");
+    if (!printed) return;
+    one.printing = (one.printing ?? "") + printed;
+    const samp = make("samp", "", one.printing);
+    show(one, make("figure", "output run-output", make("figcaption", "", make("b", "", "Output")), make("pre", "", samp)));
+  }
+
+  async function judge(one, said) {
+    one.printing = undefined;
+    const { blocks, colab } = await known();
+    const { check, figures = [] } = blocks[one.at];
+    if (page.explored.size || page.blocks.some(isEdited))
+      said.figures?.forEach((values, at) => values && explore(figures[at], values));
+    const figure = said.html ? figureOf(one, said.html) : undefined;
+    show(one, figure);
+    if (said.error) return refuse(one, said, check, colab);
+    if (check) {
+      page.done = new Set(page.done).add(check);
+      keep();
+      markDone();
+      return finish(one, "right", "Done.");
+    }
+    if (said.missed) return finish(one, "moved", `The page ends in ${said.missed} here, and this did not.`);
+    if (!said.moved) return finish(one, "ran", said.printed ? "Ran." : "Ran. It prints nothing.");
+    if (!said.moved.length) {
+      if (figure) show(one, one.stored);
+      one.stored.classList.remove("veiled");
+      one.stored.querySelector(".unveil")?.remove();
+      return finish(one, "right", "As printed.");
+    }
+    if (figure) mark(figure, said.moved);
+    return finish(one, "moved", `${lines(said.moved.length)} of ${said.lines} moved.`, difference(said.moved));
+  }
+
+  function refuse(one, { at, error, lacks, line, text: code }, check, colab) {
+    const words = check && error.replace(/^AssertionError: /, "Not right yet: ");
+    const where = [];
+    if (!check && line) where.push(` In line ${line}: `, make("code", "", code));
+    const above = at === one.at ? "" : "A block above stops. ";
+    const said = make("span", "run-error", above, make("b", "", words || error), ...where);
+    if (lacks && colab) {
+      const link = make("a", "", "Run in Colab");
+      link.href = colab;
+      said.append(" ", link);
+    }
+    finish(one, "wrong", said);
+  }
+
+  /* ── Edit ──────────────────────────────────────────────────────────────────────────────── */
+
+  let editing;
+
+  function editor() {
+    editing ||= new Promise((loaded, failed) => {
+      const script = make("script", "");
+      script.src = own("vendor/codemirror.js");
+      script.onload = () => loaded(window.CodeMirror);
+      script.onerror = () => failed(new Error("The editor could not be loaded"));
+      document.head.append(script);
+    });
+    return editing;
+  }
+
+  const COLOURS = {
+    keyword: "keyword", bool: "constant", null: "constant", number: "number", string: "string", comment: "comment",
+    definitionKeyword: "keyword", controlKeyword: "keyword", operatorKeyword: "keyword", moduleKeyword: "keyword",
+  };
+
+  async function edit(one) {
+    if (one.editor) return one.editor.focus();
+    const { EditorView, EditorState, keymap, tags, ...rest } = await editor();
+    if (one.editor || !one.box.isConnected) return;
+    const colours = Object.entries(COLOURS).map(([name, colour]) => ({ tag: tags[name], color: `var(--md-code-hl-${colour}-color)` }));
+    const changed = EditorView.updateListener.of((update) => {
+      if (!update.docChanged) return;
+      one.code.textContent = update.state.doc.toString().replace(/\n*$/, "\n");
+      one.box.style.setProperty("--first-line", update.state.doc.line(1).length);
+      keep();
+      if (one.strip?.dataset.state !== "running") showStrip(one, "edited", "Edited");
+    });
+    one.editor = new EditorView({
+      parent: one.box,
+      state: EditorState.create({
+        doc: text(one).replace(/\n$/, ""),
+        extensions: [
+          rest.history(),
+          rest.indentOnInput(),
+          rest.bracketMatching(),
+          rest.indentUnit.of("    "),
+          rest.pythonLanguage,
+          rest.syntaxHighlighting(rest.HighlightStyle.define(colours)),
+          keymap.of([
+            { key: "Mod-Enter", run: () => (run(one), true) },
+            { key: "Shift-Enter", run: () => (run(one), true) },
+            { key: "Escape", run: () => (one.button.focus(), true) },
+            ...rest.historyKeymap,
+            ...rest.defaultKeymap,
+          ]),
+          EditorView.contentAttributes.of({ "aria-label": "Code; Escape leaves it, Shift and Enter run it" }),
+          changed,
+        ],
+      }),
+    });
+    one.box.classList.add("is-edited");
+    return one;
+  }
+
+  /* ── What a page asks ──────────────────────────────────────────────────────────────────── */
+
+  const style = make("link", "");
+  style.rel = "stylesheet";
+  style.href = own("run.css");
+  document.head.append(style);
+
+  addEventListener("book:run", async ({ detail: { kind, at } }) => {
+    const one = here().blocks[at];
+    await restore();
+    if (kind === "run") run(one);
+    if (kind === "edit") edit(one).then(() => one.editor?.focus(), (error) => say(error.message));
+  });
+
+  addEventListener("book:forget", () => {
+    page.done = undefined;
+    document.querySelectorAll(".exercise-done").forEach((each) => each.remove());
+    reset(here().blocks);
+  });
+})();
