@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, repository, run, weight
+from book import card, lab, repository, run, search, weight
 from book.markdown.math import MathError, symbols
 from literate import export, record, site_markdown
 from literate.fence import blank_out
@@ -59,6 +59,12 @@ plugins:
   - offline
 """
 SHIM = "  polyfills: [assets/vendor/iframe-worker.js]\n"
+
+
+PRELOAD = re.compile(r'<link rel="preload"[^>]*as="font"[^>]*>\n?')
+DEFINED = re.compile(
+    r'<a (?=[^>]*\bdata-preview\b)[^>]*href="[^"]*glossary\.html#(?P<word>[\w-]+)"'
+)
 
 
 @dataclass
@@ -172,15 +178,41 @@ def pack(site: Path) -> None:
     """
     weight.minify(site)
     target = site / f"{ARCHIVE}.zip"
-    paths = sorted(path for path in site.rglob("*") if path.is_file() and path != target)
-    packed = [path for path in paths if path.parent != site / PYODIDE]
-    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in packed}
+    every = (path for path in site.rglob("*") if path.is_file() and path != target)
+    paths = sorted(path for path in every if path.parent != site / PYODIDE)
+    files = {path.relative_to(site).as_posix(): path.read_bytes() for path in paths}
+    files = _for_a_disk(files)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"README.txt": OFFLINE.encode(), **files}.items():
             entry = zipfile.ZipInfo(f"{ARCHIVE}/{name}")
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
+
+
+def _for_a_disk(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files of the site as they work where no page may fetch another.
+
+    A preload fails there, so text waits for its font, which is near. A definition, which the theme would
+    fetch from the glossary, is the title of the link.
+    """
+    words = {}
+    if glossary := files.get("glossary.html"):
+        read = search.sections(glossary.decode())
+        words = {section.anchor: search.plain(search.beginning(section.text)) for section in read}
+
+    def defined(link: re.Match) -> str:
+        said = words.get(link["word"], "")
+        return f'{link[0]} title="{escape(said)}"' if said else link[0]
+
+    fitted = dict(files)
+    for name, content in files.items():
+        if name.endswith(".html"):
+            text = PRELOAD.sub("", content.decode())
+            fitted[name] = DEFINED.sub(defined, text).encode()
+        elif name.startswith("assets/") and name.endswith(".css"):
+            fitted[name] = content.replace(b"font-display:optional", b"font-display:block")
+    return fitted
 
 
 def _taken(program: Page, site_url: str, colab: str) -> dict[str, bytes]:

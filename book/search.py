@@ -107,10 +107,15 @@ def beginning(text: str) -> str:
     return said
 
 
+def plain(text: str) -> str:
+    """Return what a line of a section says, without its tags: d_k, 10^38."""
+    typed = text.replace("<sub>", "_").replace("<sup>", "^")
+    return unescape(re.sub(r"<[^>]+>", "", typed))
+
+
 def words(text: str) -> Counter[str]:
     """Return the words of a section as one would type them, w_q, 10^38, and how often each is there."""
-    typed = text.replace("<sub>", "_").replace("<sup>", "^")
-    typed = unescape(re.sub(r"<[^>]+>", "", typed)).lower().replace("⊤", "t").replace("∞", "inf")
+    typed = plain(text).lower().replace("⊤", "t").replace("∞", "inf")
     return Counter(word for word in WORD.findall(typed) if word not in IDLE)
 
 

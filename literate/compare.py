@@ -23,7 +23,9 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # judging imports neither torch nor what reads Markdown: it is done in a browser, too
+if (
+    TYPE_CHECKING
+):  # judging imports neither torch nor what reads Markdown: it is done in a browser, too
     from literate.page import Block, Page
     from literate.run import Result, Run
 

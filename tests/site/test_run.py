@@ -10,6 +10,7 @@ import pytest
 from tests.site import book, engines
 from tests.site.conftest import Reader
 from tests.site.test_engines import started
+from tests.site.test_reading import axe
 
 PAGE = '''\
 # Plain
@@ -453,6 +454,18 @@ def test_a_solution_runs_and_does_not_answer_for_the_reader(plain):
 
 
 # ----------------------------------------------------------------------------------- everywhere
+
+
+def test_axe_finds_nothing_in_what_a_run_leaves(alone):
+    page = alone()
+    edit(page, MEAN, "print(1)\n")
+    assert run(page, MEAN)[0] == "moved"
+    page.locator(".run-strip summary").click()
+    edit(page, STUB, "def answer_1(x):\n    return x + x\n")
+    assert run(page, CHECK)[0] == "right"
+    edit(page, RAISES, "nothing\n")
+    assert run(page, RAISES)[0] == "wrong"
+    assert axe(page) == []
 
 
 def test_after_a_click_a_page_runs_and_keeps_what_was_typed(alone, small):

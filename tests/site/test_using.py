@@ -318,6 +318,18 @@ def test_the_offline_copy_is_the_whole_site(site, unzipped):
     assert files - offline == {(site / "attention-executed.zip").relative_to(site), *python}
 
 
+def test_from_a_disk_text_waits_for_its_font_and_words_are_explained(site, unzipped):
+    """No page may fetch another there, and a preload fails."""
+    assert "font-display:block" in (unzipped / "assets/book.css").read_text(encoding="utf-8")
+    for path in book.PAGES:
+        page = book.parsed(unzipped / path)
+        assert page.cssselect("link[rel=preload]") == []
+        for link in page.cssselect("a[data-preview]"):
+            assert link.get("title"), link.get("href")
+    [link] = book.parsed(unzipped / book.CHAPTER).cssselect("a[data-preview][href$='#token']")[:1]
+    assert link.get("title").startswith("One unit of a sequence")
+
+
 @book.each_page
 def test_a_page_works_from_a_disk(look, from_disk, path):
     served = look(path)
