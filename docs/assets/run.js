@@ -34,7 +34,7 @@
   function here() {
     const template = document.getElementById("guarded");
     if (page?.template === template) return page;
-    if (page?.running) end();
+    leave();
     const boxes = [...document.querySelectorAll(".md-content .highlight[class*=language-py]:has(pre > code)")];
     page = {
       template,
@@ -48,6 +48,16 @@
 
   const known = () =>
     (page.known ??= fetch(new URL(page.template.dataset.run, location)).then((answer) => answer.json()));
+
+  /* End what runs on a page that the reader has left, and its editors: book.js takes such a page apart, which
+     they would take for typing. */
+  function leave() {
+    if (!page || page.template.isConnected) return;
+    for (const { editor } of page.blocks) editor?.destroy();
+    if (page.running) worker?.terminate();
+    if (page.running) worker = undefined;
+    page = undefined;
+  }
 
   function block(box, at) {
     const code = box.querySelector("pre > code");
@@ -464,8 +474,11 @@
   });
 
   addEventListener("book:forget", () => {
+    if (!page?.template.isConnected) return;
     page.done = undefined;
     document.querySelectorAll(".exercise-done").forEach((each) => each.remove());
-    reset(here().blocks);
+    reset(page.blocks);
   });
+
+  window.document$?.subscribe(leave);
 })();

@@ -479,6 +479,19 @@ def test_after_a_click_a_page_runs_and_keeps_what_was_typed(alone, small):
     assert run(page, PREDICTED)[:2] == ["right", "As printed."]
 
 
+def test_elsewhere_all_can_be_forgotten_and_what_ran_is_ended(alone, small):
+    page = alone()
+    edit(page, MEAN, "while True:\n    pass\n")
+    page.locator("[data-run=run]").nth(MEAN).click()
+    page.wait_for_function("document.querySelector('.run-says')?.textContent === 'Running'")
+    page.evaluate(book.CLICK, f"{small}index.html")
+    page.get_by_role("button", name="Forget what I have read").click()
+    assert page.evaluate("localStorage.getItem('book-run')") is None
+    page.evaluate(book.CLICK, f"{small}plain.html")
+    assert page.locator(".cm-content").count() == 0
+    assert run(page, MEAN)[:2] == ["right", "As printed."]
+
+
 def test_without_scripts_and_on_paper_nothing_of_it_is_seen(alone, plain):
     run(plain, MEAN)
     plain.emulate_media(media="print")
