@@ -5,6 +5,8 @@ import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
+import torch
+
 from tools.in_page import Node
 
 FOLDER = Path(__file__).parents[2] / "small_torch"
@@ -28,3 +30,16 @@ def in_page(blocks):
     for result in results:
         assert not result["raised"], result["traceback"]
     return [result["printed"] for result in results]
+
+
+def draws_from_one_stream():
+    """Say whether PyTorch draws dropout masks from the stream of its uniform numbers.
+
+    Where it is built with MKL it may not: then `exponential_` takes one number, as another stream's seed.
+    """
+    torch.manual_seed(0)
+    torch.empty(3, dtype=torch.float64).exponential_()
+    following = torch.rand(1)
+    torch.manual_seed(0)
+    torch.rand(3, dtype=torch.float64)
+    return torch.equal(torch.rand(1), following)

@@ -2,6 +2,9 @@
 
 import math
 import random
+import re
+
+from tests.small_torch import draws_from_one_stream
 
 FLOATS = ["float32", "float64"]
 HALVES = ["float16", "bfloat16"]
@@ -486,5 +489,13 @@ GROUPS = [
 ]
 
 
+# What draws from another stream where PyTorch is built with MKL.
+MASKS = re.compile(r"dropout|bernoulli|multinomial")
+
+
 def cases(group):
-    return [*group(Draw(group.__name__))]
+    """The cases of a group whose numbers PyTorch draws here as the small torch does."""
+    made = [*group(Draw(group.__name__))]
+    if draws_from_one_stream():
+        return made
+    return [each for each in made if not MASKS.search(each["code"])]

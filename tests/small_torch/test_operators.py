@@ -1,7 +1,6 @@
 """Operators of the small torch give what PyTorch's give: values, dtypes, shapes, gradients, kinds of errors."""
 
 import json
-import shutil
 import warnings
 from pathlib import Path
 
@@ -9,11 +8,8 @@ import pytest
 
 from tests.small_torch import answering, in_page
 from tests.small_torch.cases import GROUPS, cases
-from tools.in_page import PYODIDE
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("node") or not PYODIDE.exists(), reason="needs Node and Pyodide"
-)
+pytestmark = pytest.mark.usefixtures("under_node")
 
 # How far numbers of a dtype may differ, beside 1 or the larger of them.
 CLOSE = {

@@ -1,7 +1,5 @@
 """Every page prints in the small torch what it shows, but for the blocks that it says do not run there."""
 
-import shutil
-
 import pytest
 
 from literate.page import read as read_page
@@ -19,9 +17,7 @@ SOON = [
     "docs/examples/causal-heads.md",
 ]
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("node") or not in_page.PYODIDE.exists(), reason="needs Node and Pyodide"
-)
+pytestmark = pytest.mark.usefixtures("under_node")
 
 
 @pytest.fixture(scope="module")
