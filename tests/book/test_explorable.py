@@ -106,7 +106,7 @@ def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
 
 def test_a_hidden_word_of_a_sentence_says_so():
     hidden = drawn(f"{SENTENCE}\nhidden: a").select_one(".word")
-    assert hidden.small.get_text() == "hidden"
+    assert hidden.small.get_text() == "off"
     assert hidden["style"] == "--v:0.00"
 
 

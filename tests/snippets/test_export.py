@@ -7,6 +7,7 @@ import torch
 
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
+from snippets.gated_attention import GatedAttention
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.latent_attention import LatentAttention
@@ -26,6 +27,9 @@ MODULES = {
     "CrossAttention": lambda: CrossAttention(8, 8, 4),
     "MultiHeadAttention": lambda: Causal(MultiHeadAttention(8, 4, num_kv_heads=2)),
     "GroupedQueryAttention": lambda: GroupedQueryAttention(
+        8, 4, num_kv_heads=2, head_dim=2, rotate=RotaryPositions(2)
+    ),
+    "GatedAttention": lambda: GatedAttention(
         8, 4, num_kv_heads=2, head_dim=2, rotate=RotaryPositions(2)
     ),
     "LatentAttention": lambda: LatentAttention(8, 2, **LATENT, rotate=RotaryPositions(2)),

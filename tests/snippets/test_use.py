@@ -627,7 +627,7 @@ def in_first(name):
 # Helper → how many files need it.
 REPEATED = {
     "_fold": 4,
-    "_check_mask": 7,
+    "_check_mask": 8,
     "_leading": 2,
     "_casts": 2,
     "_cast": 2,
