@@ -65,11 +65,19 @@ def _exact(text: str) -> str:
     lines = text.split("\n")
     columns = max(map(len, lines))
     long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
+    shown = escape(text, quote=False)
     if columns > ROOMY and sum(bool(IN_COLUMNS.match(line)) for line in lines) > 1:
         long += ' class="columns"'
     elif columns > LONG:
         long += ' class="long"'
-    return f"<pre><samp{long}>{escape(text, quote=False)}</samp></pre>"
+        shown = "".join(map(_line, shown.splitlines(keepends=True)))
+    return f"<pre><samp{long}>{shown}</samp></pre>"
+
+
+def _line(line: str) -> str:
+    """One line of a long output, which a phone wraps, and how far it is indented."""
+    indent = len(line) - len(line.lstrip(" "))
+    return f'<span class="line" style="--in:{indent}">{line}</span>'
 
 
 def _folded(exact: str, summary: str) -> str:

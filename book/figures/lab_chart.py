@@ -9,7 +9,7 @@ from bs4 import Tag
 # The labs' colours of lines, in their order, and the book's, which follow the scheme.
 COLOURS = ("#1c7ed6", "#c2611f", "#2b8a53", "#9060d0", "#c2255c", "#6b6b1e")
 LINES = {colour: f"var(--line-{number})" for number, colour in enumerate(COLOURS, 1)}
-LETTER = 13 * 0.5  # how wide a letter is, or little more, at the size that a phone gives it
+LETTER = 13 * 0.525  # how wide a letter is, or little more, at the size that a phone gives it
 
 
 def dress(svg: Tag) -> None:

@@ -151,7 +151,7 @@
 
   /* ── On a phone, long lines of code or of outputs are wrapped, as a reader chose; see book.css ─── */
 
-  const phone = matchMedia("(max-width: 44.984em)");
+  const phone = matchMedia("screen and (max-width: 44.984em)");
   const WRAP = "book-wrap";
   const LONG = { code: ".md-content .highlight pre > code", output: ".md-content .output samp.long" };
 
@@ -513,6 +513,7 @@
     const link = target.closest?.("a[href*='#']");
     if (link && bookStays(link)) link.target = "_self"; // the theme leaves what names a target alone
   }, true);
+  addEventListener("hashchange", () => document.getElementById(location.hash.slice(1)) && standAtHeading());
 
   /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
 

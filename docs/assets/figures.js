@@ -57,12 +57,12 @@
   let labels = [];
   function light(event) {
     if (!event.isTrusted) return; // said once more to a script that came late
-    const cell = cellOf(event) || lit(event);
+    const cell = event.type !== "focusout" && (cellOf(event) || lit(event));
     for (const label of labels) label.classList.remove("lit");
     labels = cell ? [cell.parentNode.cells[0], cell.closest("table").tHead.rows[0].cells[cell.cellIndex]] : [];
     for (const label of labels) label.classList.add("lit");
   }
-  for (const type of ["pointerover", "focusin"]) document.addEventListener(type, light);
+  for (const type of ["pointerover", "focusin", "focusout"]) document.addEventListener(type, light);
 
   /* Few pages hold an explorable; its script is fetched when a reader is within a screen of one, and
      at once where the address names a state. */

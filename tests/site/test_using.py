@@ -428,7 +428,7 @@ def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
             shown = [text.split()[-1] for text in words.all_inner_texts()]
             shares = steps["weights"][spec.query]
             assert shown == [
-                "hidden" if i in hidden else numerals.rounded(float(share), 2)
+                "off" if i in hidden else numerals.rounded(float(share), 2)
                 for i, share in enumerate(shares)
             ]
             votes = dict(zip(spec.votes, map(float, steps["context"][spec.query]), strict=True))
