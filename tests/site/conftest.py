@@ -276,6 +276,8 @@ def look(kept):
         page = window_at(path, viewport, options)
         open_ones = f"[data-first], {book.FOLDED}" if unfolded else "[data-first]"
         changed = page.evaluate(book.FOLD, [open_ones, "details"])
+        if changed:
+            page.evaluate(book.DRAWN)  # what was opened is measured in a frame of its own
         if page.evaluate(AT_THE_TOP) or changed or page.viewport_size != viewport:
             book.show(page, viewport, media="screen", color_scheme="light")
         return page

@@ -83,7 +83,9 @@ def test_an_output_in_columns_keeps_them(visit):
 
 def test_a_desktop_has_no_such_switch_and_no_such_lines(visit):
     page = visit(LONG)
-    assert page.locator("[data-wraps], .line").count() == 0
+    assert page.locator("[data-wraps]").count() == 0
+    line = page.locator(".output .line").first
+    assert line.evaluate("line => getComputedStyle(line).display") == "inline"
 
 
 def test_a_map_without_room_for_its_numbers_says_that_of_the_cell_that_is_tapped(arrive):
