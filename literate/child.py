@@ -19,6 +19,7 @@ import builtins
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import glob
 import importlib
@@ -138,6 +139,7 @@ class PageProcess:
         self.aside: tuple[int, tuple] | None = None  # a descriptor, and what its file is like
         self.block_context = contextlib.nullcontext()
         self.descriptors: list[str] = []  # those that are open before the page opens any
+        self.had_threads = False  # whether the page has started any, even if they are over
         os.chdir(self.folder / "page")
         determine()
 
@@ -164,6 +166,7 @@ class PageProcess:
         self.aside = aside, _file_of(1)
         self.stack = (self.folder / "stack").open("wb")
         faulthandler.enable(self.stack, all_threads=False)
+        self._notice_threads()
         if file := environ.get(CONTEXT):
             self.block_context = runpy.run_path(file)["block_context"]()
 
@@ -240,13 +243,30 @@ class PageProcess:
         sys.stdout, sys.modules["__main__"], warnings.showwarning = outside
         return outcome
 
-    def is_forkable(self) -> bool:
-        """Say whether a fork of this process would be the same page: one thread, and its own memory.
+    def _notice_threads(self) -> None:
+        """Remember it when the page starts a thread."""
+        start = threading.Thread.start
 
-        A fork takes no other thread along. Processes, open files, shared memory and what lies in the
+        @functools.wraps(start)
+        def noticed(thread: threading.Thread) -> None:
+            self.had_threads = True
+            start(thread)
+
+        threading.Thread.start = noticed  # type: ignore[assignment, method-assign]
+
+    def is_forkable(self) -> bool:
+        """Say whether a fork of this process would be the same page: one thread ever, and its own memory.
+
+        A fork takes no other thread along, and what OpenMP noted of one that is over would stop it: in a
+        fork of a page that had had threads, their products sometimes waited for ever. Processes, open files, shared memory and what lies in the
         page's folders it would share with this process, and with other forks.
         """
-        if sys.platform != "linux" or _children() or _descriptors() != self.descriptors:
+        if (
+            self.had_threads
+            or sys.platform != "linux"
+            or _children()
+            or _descriptors() != self.descriptors
+        ):
             return False
         mappings = Path("/proc/self/maps").read_text(errors="replace").splitlines()
         folders = (self.folder / "page", self.folder / "temporary")

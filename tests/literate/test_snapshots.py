@@ -106,6 +106,7 @@ def test_a_stored_file_that_changed_is_read_again(book, printed):
 # What a fork of a process would not have, or would share with it: a page that has made it begins anew.
 OUTSIDE = {
     "a thread": "import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait, daemon=True).start()",
+    "a thread that is over": "import threading\nshort = threading.Thread(target=print)\nshort.start()\nshort.join()",
     "threads of torch": "torch.set_num_threads(2)\ntorch.ones(600, 600) @ torch.ones(600, 600)\na = 1",
     "a process": "import subprocess\nother = subprocess.Popen(['sleep', '0.1'])",
     "a file": "open('a.txt', 'w').close()",
