@@ -49,7 +49,8 @@ class Ahead:
         self._pool = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("fork"))
         self._running: dict[Future, str] = {}
         self._fill()  # here, where nothing else runs: this is when the processes are forked
-        threading.Thread(target=self._go_on, daemon=True).start()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
 
     def is_done(self, name: str) -> bool:
         """Say whether `take` would return at once."""
@@ -71,6 +72,17 @@ class Ahead:
         if error:
             raise error
         return result
+
+    def close(self) -> None:
+        """Draw nothing more, and wait until the processes have ended.
+
+        A builder that ends while they do would now and then fail in a pipe that is being closed.
+        """
+        with self._lock:
+            given_up, self._waiting = self._waiting, []
+        for name in given_up:
+            self._results[name].set_result(([], None, RuntimeError(f"{name} was not drawn: closed")))
+        self._thread.join()
 
     def _fill(self) -> None:
         """Give each process something to draw, as long as there is anything."""
@@ -95,7 +107,7 @@ class Ahead:
                 self._results[name].set_result(([], None, error) if error else future.result())
             if self._asked & names.keys() or not self._running:
                 self._ready()
-        self._pool.shutdown(wait=False)
+        self._pool.shutdown()
 
 
 class _Kept(logging.Handler):

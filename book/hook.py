@@ -196,6 +196,8 @@ def on_page_context(
 def on_post_build(config: MkDocsConfig) -> None:
     """Write the downloads: those of each page, the book as text, and the whole site as a zip."""
     _write_index(config)
+    if _ahead:
+        _ahead.close()
     site = Path(config.site_dir)
     run.write(Path(config.config_file_path).parent, site / "assets")
     prepared = [page.meta["prepared"] for page in _pages if "prepared" in page.meta]
@@ -207,6 +209,12 @@ def on_post_build(config: MkDocsConfig) -> None:
     if _served:
         return _served.end()
     return prepare.pack(site)
+
+
+def on_build_error(error: Exception) -> None:
+    """Stop drawing: no further page will be asked for."""
+    if _ahead:
+        _ahead.close()
 
 
 def _write_index(config: MkDocsConfig) -> None:

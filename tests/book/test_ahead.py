@@ -51,6 +51,27 @@ def test_a_warning_is_logged_again_where_its_name_is_taken(caplog):
     ]
 
 
+def test_once_closed_nothing_more_is_drawn_and_no_process_is_left(tmp_path):
+    """A builder that ends beside processes which are ending fails in their pipes, now and then."""
+
+    def draw(name):
+        (tmp_path / name).touch()
+        while not (tmp_path / "go on").exists():
+            os.sched_yield()
+        return os.getpid()
+
+    drawn = Ahead(draw, NAMES)
+    while not (tmp_path / "0").exists():
+        os.sched_yield()
+    threading.Timer(0.1, (tmp_path / "go on").touch).start()
+    drawn.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(drawn.take("0"), 0)
+    assert not (tmp_path / "19").exists()
+    with pytest.raises(RuntimeError, match="19 was not drawn"):
+        drawn.take("19")
+
+
 def test_it_is_said_when_a_name_that_was_asked_for_is_done(tmp_path):
     def draw(name):
         while not (tmp_path / name).exists():
