@@ -134,7 +134,19 @@ def delta(_, query, key, value, beta):
 ROTATED = {"rotate": RotaryPositions(8)}
 LATENT = {"latent_dim": 8, "head_dim": 8, "rope_dim": 8, "rotate": RotaryPositions(8)}
 SAME = {"casts": False}
+GROUPED = {"num_kv_heads": 2, "head_dim": 8, "qk_norm": True, **ROTATED}
+# Layers that a cache is handed to, each tried without one and with one.
+CACHED = {
+    "grouped_query_attention": lambda: GroupedQueryAttention(16, 4, **GROUPED),
+    "gated_attention": lambda: GatedAttention(16, 4, **GROUPED),
+    "latent_attention": lambda: LatentAttention(16, 4, **LATENT),
+}
 CASES = {
+    **{name: Case(lambda m, x: m(x), texts, make) for name, make in CACHED.items()},
+    **{
+        f"{name}, cached": Case(in_pieces, texts, make, backward=False)
+        for name, make in CACHED.items()
+    },
     "causal_average": Case(lambda _, x: causal_average(x), texts, **SAME),
     "scaled_dot_product_attention": Case(
         lambda _, *x: scaled_dot_product_attention(*x, is_causal=True), heads
@@ -185,39 +197,12 @@ CASES = {
         backward=False,
         **SAME,
     ),
-    "grouped_query_attention": Case(
-        lambda m, x: m(x),
-        texts,
-        lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
-    ),
-    "grouped_query_attention, cached": Case(
-        in_pieces,
-        texts,
-        lambda: GroupedQueryAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
-        backward=False,
-    ),
-    "gated_attention": Case(
+    "gated_attention, the operator": Case(
         lambda _, q, k, v, sink: sink_attention(q, k, v, sink, is_causal=True),
         lambda: (*heads(4, 2), some(4, seed=9)),
     ),
-    "gated_attention, the layer": Case(
-        lambda m, x: m(x),
-        texts,
-        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
-    ),
-    "gated_attention, cached": Case(
-        in_pieces,
-        texts,
-        lambda: GatedAttention(16, 4, num_kv_heads=2, head_dim=8, qk_norm=True, **ROTATED),
-        backward=False,
-    ),
-    "latent_attention": Case(
-        lambda m, x: (m(x, absorb=False), m(x, absorb=True)),
-        texts,
-        lambda: LatentAttention(16, 4, **LATENT),
-    ),
-    "latent_attention, cached": Case(
-        in_pieces, texts, lambda: LatentAttention(16, 4, **LATENT), backward=False
+    "latent_attention, absorbed": Case(
+        lambda m, x: m(x, absorb=True), texts, CACHED["latent_attention"]
     ),
     "online_softmax": Case(merged, lambda: heads(2, 2), returns=wide, roundings=32),
     "flash_attention": Case(

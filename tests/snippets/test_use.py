@@ -647,6 +647,16 @@ def test_what_the_files_repeat_is_the_same_in_each():
     assert {name: len(set(found)) for name, found in texts.items()} == dict.fromkeys(REPEATED, 1)
 
 
+def test_gated_attention_checks_its_sizes_as_grouped_query_attention_does():
+    """It is that layer with sinks and a gate: what its constructor checks is the same, to the letter."""
+    files = ("grouped_query_attention", "gated_attention")
+    texts = [(SNIPPETS / f"{file}.py").read_text(encoding="utf-8") for file in files]
+    bodies = [text.partition("def __init__")[2].partition(") -> None:")[2] for text in texts]
+    ours, theirs = (body.partition("super().__init__()")[0] for body in bodies)
+    assert ours == theirs
+    assert ours.count("raise ValueError") == 3
+
+
 @pytest.mark.parametrize("file", [*NAMES, *WITHOUT_WEIGHTS, *BEFORE_ATTENTION])
 def test_a_file_states_what_it_needs(file):
     needs = "Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else."
