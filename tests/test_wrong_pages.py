@@ -50,6 +50,7 @@ WRONG = {
             'weights[1, words.index("rowed")]',
         ),
         "votes before it weighs": ("zip(context, context @ W,", "zip(context, embed(BOTH) @ W,"),
+        "the last bank first": ("banks.pop(0)", "banks.pop()"),
         "keeps tanh": ("read(twin, keep)", "read(twin)"),
         "counts what is wrong": ("(3 + others > 0)", "(3 + others < 0)"),
     },
