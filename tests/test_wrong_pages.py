@@ -384,6 +384,37 @@ WRONG = {
             "values = source.flip(1) @ W_value",
         ),
     },
+    "production/bandwidth.md": {
+        "the tokens are not fetched": (
+            "fetched = 2 * (width**2 + 2 * n * width)",
+            "fetched = 2 * width**2",
+        ),
+        "a sum in place of a maximum": ("max(compute, fetch)", "compute + fetch"),
+        "the roof has no bend": (
+            "min(most, intensity * delivered)",
+            "intensity * delivered",
+        ),
+        "a fused kernel hides its products": (
+            "sdpa_kernel(SDPBackend.MATH)",
+            "sdpa_kernel(SDPBackend.FLASH_ATTENTION)",
+        ),
+        "keys alone are fetched": (
+            "self.numbers += args[1].numel() + args[2].numel()",
+            "self.numbers += args[1].numel()",
+        ),
+        "a multiplication and an addition are one operation": (
+            "n * (L * (24 * d**2 + 4 * d * T) + 2 * C * d)",
+            "n * (L * (12 * d**2 + 2 * d * T) + C * d)",
+        ),
+        "weights for every text": (
+            "(2 * weights + texts * attention / shared) / bandwidth",
+            "texts * (2 * weights + attention / shared) / bandwidth",
+        ),
+        "one cache for all": (
+            "(2 * weights + texts * attention / shared) / bandwidth",
+            "(2 * weights + attention / shared) / bandwidth",
+        ),
+    },
     "production/kv-cache.md": {
         "keys are joined in front": (
             "torch.cat([self.keys, keys], dim=-2)",
@@ -410,18 +441,13 @@ WRONG = {
             "self.length, self.length + keys.shape[2]",
             "max(self.length - 1, 0), self.length + keys.shape[2]",
         ),
-        "scores are not counted": ("(query.numel() + result.numel())", "query.numel()"),
         "a test that sees nothing": ("amax(dim=-1)[0] <= 1e-9", "amax(dim=-1)[0] <= 1e9"),
         "the newest key stands in front": (
             "keys = torch.cat([keys, (row @ W_key)[None]])",
             "keys = torch.cat([(row @ W_key)[None], keys])",
         ),
-        "weights are fetched once a token": (
-            "fetching = passes * 2 * weights",
-            "fetching = passes * new * 2 * weights",
-        ),
         "positions do not stop": ("min(super().first_position(), 40)", "super().first_position()"),
-        "users share their caches": ("caches = texts * layers * 2", "caches = layers * 2"),
+        "values are not kept": ("token = 2 * 2 * layers * d", "token = 2 * layers * d"),
         "no row is wrong": ("keys[:, :, past - 1] = keys[:, :, past]", "pass"),
     },
     "production/grouped-query.md": {
