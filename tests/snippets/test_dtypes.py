@@ -29,6 +29,7 @@ from snippets.linear_attention import delta_rule, linear_attention
 from snippets.llama import Llama
 from snippets.multi_head_attention import MultiHeadAttention
 from snippets.online_softmax import attend_part, merge
+from snippets.paged_server import PagedServer
 from snippets.positions import LearnedPositions, sinusoidal_positions
 from snippets.ring_attention import ring_attention
 from snippets.rope import RotaryPositions
@@ -289,6 +290,16 @@ def by_gpt(model, texts, n, temperature):
     return model.generate(texts, n, temperature)
 
 
+def by_server(model, texts, n, temperature):
+    """What paged_server.py writes after each text; all run at once."""
+    blocks = len(texts) * (n // 16 + 1)
+    server = PagedServer(model, blocks, budget=3 * len(texts), temperature=temperature)
+    requests = [server.add(text, n) for text in texts]
+    while server.step():
+        pass
+    return torch.stack([request.tokens for request in requests])
+
+
 def by_speculation(model, texts, n, temperature):
     """What speculative sampling writes after each text, with the model as its own draft."""
     written = [
@@ -303,10 +314,10 @@ class Equal(torch.nn.Module):
 
     def __init__(self, dtype):
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.blocks = dtype, ()
 
-    def forward(self, tokens, **how):
-        return torch.zeros(*tokens.shape, 1000, dtype=self.dtype)[:, -5:]
+    def forward(self, tokens, *, last=0, **how):
+        return torch.zeros(*tokens.shape, 1000, dtype=self.dtype)[:, -last:]
 
 
 def equal_gpt(dtype):
@@ -321,6 +332,7 @@ def equal_gpt(dtype):
 WRITERS = {
     "generate": (by_generate, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2), Equal),
     "gpt": (by_gpt, lambda: GPT(VOCABULARY, 16, 16, 2, 2), equal_gpt),
+    "paged_server": (by_server, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2), Equal),
     "speculative_sampling": (
         by_speculation,
         lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2),
@@ -353,7 +365,7 @@ def test_of_equal_tokens_each_can_be_drawn(name, tried):
     write, _, make = WRITERS[name]
     torch.manual_seed(0)
     narrow = torch.bfloat16 if tried == "autocast" else getattr(torch, tried)
-    texts = 10 if name == "speculative_sampling" else 500
+    texts = 10 if name in ("paged_server", "speculative_sampling") else 500
     with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
         written = write(make(narrow), torch.zeros(texts, 3, dtype=torch.int64), 4000 // texts, 1.0)
     assert len(written[:, 3:].unique()) > 950
