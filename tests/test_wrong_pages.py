@@ -245,6 +245,38 @@ WRONG = {
             "[generators[0] for who in group]",
         ),
     },
+    "production/scheduling.md": {
+        "the newcomer has no limit": (
+            "for budget in (256, 16):",
+            "for budget in (256, 256):",
+        ),
+        "alone with another draw": ("[draws(seed)], cache=KVCache", "[draws(0)], cache=KVCache"),
+        "the memory is large": (
+            "for blocks in (64, 6):\n    server",
+            "for blocks in (64, 60):\n    server",
+        ),
+        "they come at once": ("if step == 0:", "if step == 1:"),
+        "a larger number is even": ("torch.tensor(256.0)", "torch.tensor(64.0)"),
+        "the pieces are not rounded": (
+            "sum(products.unbind(dim=-1)).bfloat16()",
+            "sum(products.unbind(dim=-1))",
+        ),
+        "each position has the first one's logits": ("x[:, None].float()", "x[:1, None].float()"),
+        "the kernel does not choose": ("8 if len(x) < 16 else 1)", "8 if len(x) < 1 else 1)"),
+        "the fixed order is not fixed": (
+            "return product(x, weight, 8)  # cuts all sums alike",
+            "return product(x, weight, 8 if len(x) < 16 else 4)",
+        ),
+        "what was read is forgotten": (
+            "        request.read = read\n\n\nclass WritesShared",
+            "        request.read = 0\n\n\nclass WritesShared",
+        ),
+        "the shared block is copied": (
+            "self.users[block] = 1  # as if nobody else used it",
+            "self.users[block] = self.users[block]",
+        ),
+        "one user less, not none": ("self.users[block] = 0", "self.users[block] -= 0"),
+    },
     "production/variants.md": {
         "the window sees the future": (
             "(back >= 0) & (back < self.window)",
