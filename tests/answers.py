@@ -5,7 +5,12 @@ take those of RIGHT, and refuse those of WRONG with a reason. What `tests/tries.
 line here, but where a check treats it otherwise than its name says: PARDONED says why that is no mistake
 of the check. WEAK lists the mistakes that are known; it must shrink. What no longer holds fails the test,
 which then shows what WEAK should say of the page.
+
+Where a reader writes the test, CAUGHT says which of our own wrong versions it must catch.
 """
+
+from tests import test_wrong_versions
+from tests.snippets import test_kv_cache, test_rope
 
 RIGHT: dict[str, dict[int, list[str]]] = {
     "docs/foundations/averaging.md": {
@@ -81,6 +86,13 @@ def answer(query, key, value):
     return answer_4(query * query.shape[-1] ** 0.5, key, value)
 """,
         ],
+        5: [
+            """\
+def answer(head):
+    words, matrices = torch.randn(5, 6), torch.randn(3, 6, 4)
+    assert not answer_3(lambda x: head(x, *matrices), words)
+""",
+        ],
     },
     "docs/correctness/multi-head.md": {
         3: [
@@ -91,6 +103,14 @@ def answer(query, key, value):
         4: [
             "answer = lambda context: context.flatten(-2)",
             "answer = lambda context: context.permute(0, 2, 3, 1).flatten(-2)",
+        ],
+        6: [
+            """\
+def answer(kind):
+    tried = kind(16, 2, 4).requires_grad_(False)
+    assert moved(tried, -1) == [5]
+    assert moved(tried, 0) == [0, 1, 2, 3, 4, 5]
+""",
         ],
     },
     "docs/correctness/order.md": {
@@ -125,6 +145,35 @@ def answer(tokens):
             "answer = lambda layer: GroupedQueryAttention(layer.embed_dim, 4, bias=True)",
         ],
     },
+    "docs/foundations/scaling.md": {
+        3: [
+            """\
+def answer(head):
+    x, matrices = torch.randn(5, 8), torch.randn(3, 8, 8)
+    wanted = F.scaled_dot_product_attention(*(x @ matrix for matrix in matrices))
+    assert torch.allclose(head(x, *matrices), wanted, atol=1e-4)
+""",
+        ],
+    },
+    "docs/production/kv-cache.md": {
+        5: [
+            """\
+def answer(kind):
+    assert first_wrong(with_cache(lambda: kind(max_tokens=128)), 7) == "-"
+""",
+        ],
+    },
+    "docs/production/rope.md": {
+        6: [
+            """\
+def answer(rotate):
+    x = torch.randn(2, 5, 8)
+    q, k = (rotate(part, torch.arange(5)) for part in x)
+    there = [rotate(part, 9 + torch.arange(5)) for part in x]
+    assert torch.allclose(there[0] @ there[1].T, q @ k.T, atol=1e-4)
+""",
+        ],
+    },
     "docs/production/sampling-fast.md": {
         3: [
             "answer = lambda model, k: model",
@@ -142,6 +191,104 @@ def answer(tokens):
             "answer = lambda layer: layer.weight.T",
         ],
     },
+}
+
+# What no reader's test may be, whatever it tests: it refuses all, or the right one later, or it returns a verdict.
+NO_TEST = {
+    "refuses all": """\
+def answer(thing):
+    raise AssertionError("no")
+""",
+    "refuses all but the first": """\
+def answer(thing, asked=[]):
+    asked.append(thing)
+    assert len(asked) == 1
+""",
+    "returns a verdict": "answer = lambda thing: True",
+}
+
+NOT_THERE = "the code of the page has no such part"
+
+
+def of_page(name):
+    return {wrong.what for wrong in test_wrong_versions.WRONG[name]}
+
+
+# By page: the wrong versions that our own tests catch, and those of them that its exercise leaves out, with the reason.
+CAUGHT: dict[str, tuple[set[str], dict[str, str]]] = {
+    "docs/foundations/scaling.md": (
+        of_page("foundations/scaling.md"),
+        dict.fromkeys(
+            [
+                "scaled by the embedding dimension, in heads",
+                "no scale in the fused kernel",
+                "scale= ignored by the fused kernel",
+                "zeros beside the queries change the scale",
+                "zeros beside the queries change the scale, in heads",
+                "a scale of 0 hides the future before it scales",
+                "a negative scale does so",
+                "a negative scale loses its size",
+            ],
+            NOT_THERE,
+        ),
+    ),
+    "docs/correctness/causal-mask.md": (
+        of_page("correctness/causal-mask.md"),
+        {"the fused kernel forgets is_causal": NOT_THERE},
+    ),
+    "docs/correctness/multi-head.md": (
+        of_page("correctness/multi-head.md"),
+        dict.fromkeys(
+            [
+                "a shard cuts its heads by their number, not by their width",
+                "the mask of a shard held to the whole's heads",
+                "reaches into the weight of a projection",
+                "takes a mask where PyTorch's layer takes another",
+                "the heads of keys dealt to the fused kernel in reverse",
+                "groups of heads dealt out in turn",
+                "weights averaged over the heads",
+            ],
+            NOT_THERE,
+        ),
+    ),
+    "docs/production/kv-cache.md": (
+        set(test_kv_cache.WRONG),
+        dict.fromkeys(
+            ["memory is made in inference mode", "rows are chosen in inference mode"],
+            "no page explains inference mode",
+        ),
+    ),
+    "docs/production/rope.md": (
+        set(test_rope.WRONG),
+        dict.fromkeys(
+            [
+                "frequencies of the whole head",
+                "what is not turned is dropped",
+                "the last channels are turned",
+                "angles in the model's dtype",
+                "frequencies stay where they were made",
+                "the base of the config is not read",
+                "the share of the config is not read",
+                "turned in the dtype of x",
+                "one sample's places for all",
+                "places of a batch go to the heads",
+                "the permutation the wrong way round",
+                "the permutation over all heads",
+                "what is not turned is permuted",
+                "linear multiplies",
+                "the ramp upside down",
+                "the ramp not clamped",
+                "the ramp ends not rounded",
+                "the ramp in rounds",
+                "fast and slow exchanged",
+                "the attention factor is forgotten",
+                "the attention factor is squared",
+                "Llama 3 without a ramp",
+                "DeepSeek's scales ignored",
+            ],
+            NOT_THERE,
+        ),
+    ),
 }
 
 ANY = "an answer is not the only one, and this is another"
@@ -174,6 +321,10 @@ PARDONED: dict[str, dict[int, dict[str, str]]] = {
         2: dict.fromkeys(
             ("in float64", "as a view", "not contiguous", "with a gradient", "in place"),
             "it must be the memory itself",
+        ),
+        5: dict.fromkeys(
+            (f"wrong by hand, without assertion {number}" for number in (5, 6, 8, 9)),
+            "another assertion catches the same versions",
         ),
     },
     "docs/production/rope.md": {

@@ -1,5 +1,6 @@
 """An exercise can be done: its stub is refused with a reason, its solution is right, and a hint stands between."""
 
+import ast
 import json
 import re
 import shutil
@@ -16,7 +17,7 @@ from tests import answers, tries
 from tests.pages import PAGES, ROOT, each
 
 EXERCISE = re.compile(
-    r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment|Mend) · (easy|medium|hard)\.\*\*", re.M
+    r"^\*\*(\d+)\. (Predict|Change|Prove|Experiment|Mend|Catch) · (easy|medium|hard)\.\*\*", re.M
 )
 CHECK = re.compile(r"^def check_(\d+)\(", re.M)
 STUB = re.compile(r"^(?:def |class )?answer_(\d+)\b", re.M)
@@ -196,6 +197,46 @@ def test_the_practice_notebook_has_the_code_of_the_page_and_little_else(page):
     assert [sentence for sentence in sentences if sentence not in code] == []
 
 
+def catching(page):
+    """Return the numbers of the exercises in which a reader writes a test."""
+    return [match[1] for match in EXERCISE.finditer(exercises(page)) if match[2] == "Catch"]
+
+
+def without_an_assert(code, number):
+    """Return the test that is the solution of an exercise, each time without one of its assertions."""
+    count = sum(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code)))
+    found = {}
+    for gone in range(count):
+        program = ast.parse(code.replace(f"check_{number}(answer_{number})", ""))
+        asserts = [node for node in ast.walk(program) if isinstance(node, ast.Assert)]
+        asserts[gone].test = ast.Constant(True)
+        made = ast.unparse(ast.fix_missing_locations(program))
+        found[f"without assertion {gone + 1}"] = f"{made}\nanswer = answer_{number}\n"
+    return found
+
+
+def wrong_versions(page, number):
+    """Return the names of the wrong versions that the check of an exercise holds."""
+    check = next(block.code for block in page.blocks if f"def check_{number}(" in block.code)
+    for node in ast.walk(ast.parse(check)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "wrong":
+            return [key.value for key in node.value.keys]
+    return []
+
+
+@each([page for page in SETTING if catching(page)])
+def test_a_test_of_the_readers_own_must_catch_the_wrong_versions_that_ours_catch(page):
+    (number,) = catching(page)
+    ours, left_out = answers.CAUGHT[page.name]
+    assert set(left_out) <= set(ours)
+    assert set(ours) - set(left_out) <= set(wrong_versions(page, number))
+
+
+def test_five_chapters_let_a_reader_write_the_test():
+    assert {page.name for page in SETTING if catching(page)} >= answers.CAUGHT.keys()
+    assert len(answers.CAUGHT) >= 5
+
+
 def trial(page):
     """Return the steps of a run of `page` in which each exercise is tried, and where each try stands.
 
@@ -215,6 +256,9 @@ def trial(page):
                 for kind, listed in (("right", answers.RIGHT), ("wrong", answers.WRONG))
                 for n, code in enumerate(listed.get(page.name, {}).get(int(number), []), 1)
             }
+            if number in catching(page):
+                no_tests = answers.NO_TEST | without_an_assert(block.code, number)
+                by_hand |= {f"wrong by hand, {what}": code for what, code in no_tests.items()}
             generated = dict.fromkeys([*tries.RIGHT_FORMS, *tries.WRONG_FORMS], "")
             endless = answers.ENDLESS.get(page.name, {}).get(int(number), [])
             for form, hand in (generated | by_hand).items():
@@ -228,8 +272,11 @@ def trial(page):
 
 def played(page, steps):
     """Run `steps` one by one in one process, as blocks of `page`; return their results."""
-    # No two blocks are equal, so that each has a result of its own.
-    blocks = [replace(page.blocks[0], code=c, output=None, start=n) for n, c in enumerate(steps, 1)]
+    blocks, start = [], 1
+    for step in steps:  # one below the other, so that each has a result and lines of its own
+        code = step.rstrip("\n") + "\n"
+        blocks.append(replace(page.blocks[0], code=code, output=None, start=start))
+        start += code.count("\n")
     run = Run(replace(page, text="", blocks=blocks, fences=[]))
     try:
         results = run.all()

@@ -17,7 +17,7 @@ from markdown.postprocessors import Postprocessor
 
 PLACE = re.compile(
     r'<h(?P<level>[1-6])\b[^>]*? id="(?P<section>[^"]+)"'
-    r"|<p>(?=<strong>(?P<exercise>\d+)\. (?:Predict|Change|Prove|Experiment|Mend)\b)"
+    r"|<p>(?=<strong>(?P<exercise>\d+)\. (?:Predict|Change|Prove|Experiment|Mend|Catch)\b)"
     r'|<(?P<tag>figure|table) class="(?P<kind>output|attention|diagram|lab-figure|lab-table)'
     r'(?P<more>[^"]*)"(?: id="(?P<name>[^"]+)")?'
     r"|(?P<link></(?:strong|figcaption|caption)>)"

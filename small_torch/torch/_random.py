@@ -3,6 +3,7 @@
 import time
 from array import array
 
+STATE = 4 * 628  # bytes
 streams = None  # what random.js exports; the core sets it before anything is drawn
 
 
@@ -14,7 +15,7 @@ class Generator:
     def __init__(self, device="cpu"):
         if str(device) != "cpu":
             raise RuntimeError(f"small torch: a Generator on {device} is not here, only on the CPU")
-        self._state = array("I", bytes(4 * 628))
+        self._state = array("I", bytes(STATE))
         self._place = self._state.buffer_info()[0] // 4
         self.manual_seed(67280421310721)
 
@@ -36,6 +37,31 @@ class Generator:
     def initial_seed(self):
         """Return the seed with which the stream began."""
         return self._seed
+
+    def get_state(self):
+        """Return what the generator remembers, as bytes: fewer than PyTorch's, and for `set_state` alone."""
+        from torch import tensor, uint8
+
+        held = self._state.tobytes() + self._seed.to_bytes(8, "little")
+        return tensor(list(held), dtype=uint8)
+
+    def set_state(self, state):
+        """Go on from what `get_state` returned, and return the generator."""
+        if str(getattr(state, "dtype", None)) != "torch.uint8":
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        held = bytes(state.flatten().tolist())
+        if len(held) != STATE + 8:
+            raise RuntimeError("RNG state is wrong size")
+        self._state[:] = array("I", held[:STATE])
+        self._seed = int.from_bytes(held[STATE:], "little")
+        return self
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotImplementedError(
+            f"torch.Generator.{name} is not in the small torch of this page; open the page in Colab"
+        )
 
     def draw(self, what, code, place, count, *arguments):
         """Fill `count` numbers at `place` with what random.js names; `code` says their dtype."""

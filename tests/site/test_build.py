@@ -84,7 +84,7 @@ def test_no_id_is_given_twice(site, path):
 def test_every_figure_output_and_exercise_has_an_address_and_a_link_to_it(site, path):
     (article,) = book.parsed(site / path).cssselect(".md-content article")
     places = article.cssselect("figure, .lab-table")
-    starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment|Mend)\b")
+    starts = re.compile(r"\d+\. (Predict|Change|Prove|Experiment|Mend|Catch)\b")
     bold = article.cssselect("p > strong")
     places += [one.getparent() for one in bold if starts.match(one.text_content())]
     links = article.cssselect("a.headerlink")

@@ -1,6 +1,7 @@
 """The small torch, compared with PyTorch."""
 
 import contextlib
+import functools
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ def in_page(blocks):
     return [result["printed"] for result in results]
 
 
+@functools.cache
 def draws_from_one_stream():
     """Say whether PyTorch draws dropout masks from the stream of its uniform numbers.
 

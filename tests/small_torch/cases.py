@@ -439,6 +439,13 @@ def functions(draw):
 def makers(_):
     for code in MAKERS:
         yield case(f"torch.manual_seed(5); out = {code}")
+    yield case(
+        "g, h = torch.Generator().manual_seed(3), torch.Generator()\ntorch.randn(5, generator=g)\n"
+        "h.set_state(g.get_state())\n"
+        "out = [torch.randn(3, generator=each) for each in (g, h)], h.initial_seed()"
+    )
+    yield case("torch.Generator().set_state(torch.zeros(3))")
+    yield case("torch.Generator().set_state(torch.zeros(3, dtype=torch.uint8))")
 
 
 def optimizers(draw):

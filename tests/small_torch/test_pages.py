@@ -87,7 +87,9 @@ def test_every_name_of_torch_is_there_or_is_said_to_be_lacking(tmp_path, node):
     """What the small torch lacks it names, whichever module of PyTorch is asked."""
     lines = ["import torch", "import torch.nn.functional as F"]
     asked = ["torch.einsum", "torch.fft.fft", "F.conv2d", "torch.nn.Conv2d", "torch.optim.LBFGS"]
-    asked += ["torch.linalg.eigh", "torch.ones(1).numpy"]
+    asked += ["torch.linalg.eigh", "torch.ones(1).numpy", "torch.Generator().clone_state"]
+    lines += ["from torch.nn.attention import SDPBackend, sdpa_kernel"]
+    asked += ["sdpa_kernel(SDPBackend.FLASH_ATTENTION).__enter__()"]
     for name in asked:
         lines += ["try:", f"    {name}", "except (AttributeError, NotImplementedError) as error:"]
         lines += ["    print('is not in the small torch' in str(error))"]

@@ -1,4 +1,4 @@
-"""Which kernel attends: here there is one, so asking for another changes nothing."""
+"""Which kernel attends: here there is one, the one by the formula, so asking for others alone is an error."""
 
 import contextlib
 import enum
@@ -28,5 +28,12 @@ class SDPBackend(enum.Enum):
 
 @contextlib.contextmanager
 def sdpa_kernel(backends, set_priority=False):
-    """Inside, PyTorch attends with one of these kernels alone."""
+    """Inside, PyTorch attends with one of these kernels alone; here MATH must be among them."""
+    asked = [backends] if isinstance(backends, SDPBackend) else list(backends)
+    if SDPBackend.MATH not in asked:
+        names = ", ".join(f"SDPBackend.{backend.name}" for backend in asked)
+        raise NotImplementedError(
+            f"{names or 'no kernel'} is not in the small torch of this page, which has SDPBackend.MATH alone; "
+            "open the page in Colab"
+        )
     yield {}
