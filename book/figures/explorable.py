@@ -51,7 +51,7 @@ def _sentence(panel: Panel, spec: Explorable) -> str:
     votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
     counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
     said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
-    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>the higher wins: {counted}</small></p>'
+    return f'<p class="sentence">{words}</p><p class="votes">{said} <small>scores: {counted}; the higher wins</small></p>'
 
 
 def figure(body: str) -> str:

@@ -1,33 +1,29 @@
 /* The explorable of attention. The page already shows the right tables; this makes them answer.
-   It computes in float64, as literate/explorable.py does. */
+   It computes in float64, as book/figures/attention.py does. */
 (function () {
   "use strict";
   if (customElements.get("attention-explorable")) return;
 
-  const STEPS = ["scores", "scaled", "masked", "weights", "context"];
   const TITLES = ["Scores", "Scaled", "Masked", "Weights", "Context"];
+  const STEPS = TITLES.map((title) => title.toLowerCase());
   const CAPTIONS = ["Attention scores", "Scaled scores", "Masked scores", "Attention weights", "Context vectors"];
   const BEYOND = 30; // digits beyond the shown ones that tell a tie from its neighbours
   const LARGEST = 1e4;
-  let elements = 0;
 
   // ------------------------------------------------------------------------------- arithmetic
 
   const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
   const dot = (left, right) => total(left.map((one, i) => one * right[i]));
   const transposed = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
-  function times(left, right) {
-    const columns = transposed(right);
-    return left.map((row) => columns.map((column) => dot(row, column)));
-  }
+  const dots = (rows, others) => rows.map((row) => others.map((other) => dot(row, other)));
+  const times = (left, right) => dots(left, transposed(right));
 
   /* Softmax of a row, with its parts; a row with nothing to attend to gives zeros. */
   function softmax(row) {
     const largest = Math.max(...row);
-    if (largest === -Infinity) return { largest, powers: row.map(() => 0), total: 0, weights: row.map(() => 0) };
-    const powers = row.map((score) => Math.exp(score - largest));
+    const powers = row.map((score) => Math.exp(score - largest) || 0);
     const sum = total(powers);
-    return { largest, powers, total: sum, weights: powers.map((power) => power / sum) };
+    return { largest, powers, total: sum, weights: powers.map((power) => power / sum || 0) };
   }
 
   function compute(panel, state) {
@@ -37,7 +33,7 @@
     const key = panel.keys || project("key");
     const value = panel.values || project("value");
     const root = Math.sqrt(key[0].length);
-    const scores = query.map((q) => key.map((k) => dot(q, k)));
+    const scores = dots(query, key);
     const scaled = state.scaling ? scores.map((row) => row.map((score) => score / root)) : scores;
     const masked = scaled.map((row, i) => row.map((score, j) => (hides(state, i, j) ? -Infinity : score)));
     const soft = masked.map(softmax);
@@ -71,9 +67,9 @@
 
   // --------------------------------------------------------------------------------- building
 
-  function make(tag, properties, ...children) {
+  function make(tag, properties = {}, ...children) {
     const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties || {})) {
+    for (const [name, value] of Object.entries(properties)) {
       if (name in node) node[name] = value;
       else node.setAttribute(name, value);
     }
@@ -81,8 +77,12 @@
     return node;
   }
 
-  function group(title, className, items) {
-    return make("fieldset", { className }, make("legend", {}, title), ...items);
+  const group = (title, className, items) => make("fieldset", { className }, make("legend", {}, title), ...items);
+
+  function button(title, press) {
+    const made = make("button", { type: "button" }, title);
+    made.addEventListener("click", press);
+    return made;
   }
 
   function box(type, name, label, checked, change) {
@@ -103,21 +103,27 @@
       this.original = JSON.stringify(spec.panels);
       this.first = this.foremost();
       this.state = this.own();
-      this.name = this.closest("figure").id || "attention-" + ++elements;
+      this.name = this.closest("figure").id;
       this.build();
       this.follow();
-      // The theme's navigation goes to an address without telling the window.
-      this.follows = () => this.isConnected && this.follow();
-      addEventListener("hashchange", this.follows);
-      this.resized = () => this.reserve();
-      addEventListener("resize", this.resized);
-      this.told = window.location$?.subscribe(this.follows);
+      addEventListener("hashchange", this);
+      addEventListener("resize", this);
+      // The theme goes to an address without telling the window.
+      this.told = window.location$?.subscribe(this);
     }
 
     disconnectedCallback() {
-      removeEventListener("hashchange", this.follows);
-      removeEventListener("resize", this.resized);
+      removeEventListener("hashchange", this);
+      removeEventListener("resize", this);
       this.told?.unsubscribe();
+    }
+
+    handleEvent({ type }) {
+      type === "resize" ? this.reserve() : this.next();
+    }
+
+    next() {
+      if (this.isConnected) this.follow();
     }
 
     /* The cell to begin with: the word that the query leans on most, and where the page names no
@@ -143,17 +149,17 @@
       const said = SAID(this.state);
       const parts = Object.keys(own).filter((key) => said[key] !== own[key]).map((key) => `${key}=${said[key]}`);
       const fresh = JSON.parse(this.original);
-      const seen = new Set();
-      this.spec.panels.forEach((panel, p) => {
-        for (const [name, rows] of Object.entries(panel)) {
-          if (!Array.isArray(rows[0]) || seen.has(rows)) continue;
-          seen.add(rows);
-          rows.forEach((row, r) => row.forEach((number, c) => {
-            if (number !== fresh[p][name][r][c]) parts.push(`edit=${p},${name},${r},${c},${number}`);
-          }));
-        }
-      });
+      for (const [p, name, rows] of this.matrices(this.spec.panels))
+        rows.forEach((row, r) => row.forEach((number, c) => {
+          if (number !== fresh[p][name][r][c]) parts.push(`edit=${p},${name},${r},${c},${number}`);
+        }));
       return parts.join("&");
+    }
+
+    /* The matrices of panels, each once: `[number of its panel, name, rows]`. */
+    matrices(panels) {
+      const all = panels.flatMap((panel, p) => Object.entries(panel).map(([name, rows]) => [p, name, rows]));
+      return all.filter(([, , rows], at) => Array.isArray(rows[0]) && all.findIndex((one) => one[2] === rows) === at);
     }
 
     /* The state and the edits that such an end says, or null where any of it is none of this figure's. */
@@ -179,8 +185,7 @@
           return may("hide") && !places.includes(undefined) ? new Set(places) : undefined;
         },
       };
-      const state = this.own();
-      const edits = [];
+      const state = this.own(), edits = [];
       for (const [key, value] of given) {
         if (key === "edit") {
           const [p, name, r, c, number] = value.split(",");
@@ -211,25 +216,21 @@
 
     restore() {
       const fresh = JSON.parse(this.original);
-      this.spec.panels.forEach((panel, i) => {
-        for (const name in panel)
-          if (Array.isArray(panel[name][0])) panel[name].forEach((row, r) => row.splice(0, row.length, ...fresh[i][name][r]));
-      });
+      for (const [p, name, rows] of this.matrices(this.spec.panels))
+        rows.forEach((row, r) => row.splice(0, row.length, ...fresh[p][name][r]));
     }
 
     tools() {
-      const link = make("button", { type: "button" }, "Link to this state");
-      link.addEventListener("click", async () => {
+      const asks = "Copy a link to this view";
+      const link = button(asks, async () => {
         const address = new URL(location.href);
         address.hash = `${this.name}?${this.changes()}`;
         history.replaceState(history.state, "", address);
         const copied = await navigator.clipboard?.writeText(address.href).then(() => true, () => false);
-        link.textContent = copied ? "Link copied" : "The address bar has the link";
-        this.status.textContent = link.textContent;
-        setTimeout(() => (link.textContent = "Link to this state"), 2000);
+        this.status.textContent = link.textContent = copied ? "Link copied" : "The address bar has the link";
+        setTimeout(() => (link.textContent = asks), 2000);
       });
-      this.reset = make("button", { type: "button" }, "Reset");
-      this.reset.addEventListener("click", () => {
+      this.reset = button("Reset", () => {
         this.restore();
         this.state = this.own();
         this.build();
@@ -247,12 +248,20 @@
       this.update();
     }
 
+    /* Hide a word, or show it again. */
+    hide(i) {
+      const { hidden } = this.state;
+      if (!hidden.delete(i)) hidden.add(i);
+      this.update();
+    }
+
     build() {
       const { spec, state } = this;
+      const votes = spec.votes.length;
       const has = (control) => spec.controls.includes(control);
       const controls = make("div", { className: "controls" });
       if (!spec.side && spec.panels.length > 1)
-        controls.append(group("Choose", "segments", spec.panels.map((panel, i) =>
+        controls.append(group("Sentence", "segments", spec.panels.map((panel, i) =>
           box("radio", this.name + "c", panel.name, i === state.choice, () => {
             state.choice = i;
             state.hidden.clear(); // another sentence has other words at these places
@@ -265,39 +274,28 @@
       const switches = [];
       const width = compute(this.panels[0], state).key[0].length;
       if (has("scaling"))
-        switches.push(box("checkbox", "", `divide by √${width}`, state.scaling, (on) => this.set({ scaling: on })));
+        switches.push(box("checkbox", "", `divide by √${width}`, state.scaling, (scaling) => this.set({ scaling })));
       if (has("causal"))
-        switches.push(box("checkbox", "", "causal mask", state.causal, (on) => this.set({ causal: on })));
+        switches.push(box("checkbox", "", "causal mask", state.causal, (causal) => this.set({ causal })));
       if (switches.length) controls.append(group("Switch", "switches", switches));
-      if (has("hide") && !spec.votes.length)
+      if (has("hide") && !votes)
         controls.append(group("Hide", "switches", this.panels[0].tokens.map((token, i) =>
-          box("checkbox", "", token, state.hidden.has(i), (on) => {
-            state.hidden[on ? "add" : "delete"](i);
-            this.update();
-          }))));
+          box("checkbox", "", token, state.hidden.has(i), () => this.hide(i)))));
       this.status = make("p", { className: "status", role: "status" });
-      if (spec.votes.length) {
-        this.replaceChildren(...this.sentence(), controls, this.status, this.tools());
-        this.update();
-        return;
-      }
-      this.views = this.panels.map(() => this.view());
-      this.replaceChildren(controls, ...(has("step") ? [this.stepper()] : []),
-        make("div", { className: "heats" }, ...this.views.map((view) => view.box)), this.status,
-        ...(has("edit") ? [this.editor()] : []), this.tools());
+      this.views = votes ? [] : this.panels.map(() => this.view());
+      const heats = make("div", { className: "heats" }, ...this.views.map((view) => view.box));
+      const parts = votes ? [...this.sentence(), controls] : [controls, ...(has("step") ? [this.stepper()] : []), heats];
+      this.replaceChildren(...parts, this.status, ...(has("edit") && !votes ? [this.editor()] : []), this.tools());
       this.update();
       this.reserve();
     }
 
     /* The words of the sentence, each of which a tap hides, and what comes of it. */
     sentence() {
-      const { hidden } = this.state;
       this.words = this.panels[0].tokens.map((token, i) => {
-        const word = make("button", { type: "button", className: "word" }, token, make("small"));
-        word.addEventListener("click", () => {
-          if (!hidden.delete(i)) hidden.add(i);
-          this.update();
-        });
+        const word = button(token, () => this.hide(i));
+        word.className = "word";
+        word.append(make("small"));
         return word;
       });
       this.outcome = make("p", { className: "votes" });
@@ -308,7 +306,7 @@
 
     vote() {
       const { state, spec, panels: [panel] } = this;
-      const { weights, context } = Object.fromEntries(compute(panel, state).steps.map((rows, i) => [STEPS[i], rows[state.query]]));
+      const [, , , weights, context] = compute(panel, state).steps.map((rows) => rows[state.query]);
       this.words.forEach((word, i) => {
         const hidden = state.hidden.has(i);
         word.classList.toggle("on", i === state.query);
@@ -319,17 +317,13 @@
       const votes = context.map((vote, i) => [vote, spec.votes[i]]).sort(([one], [other]) => other - one);
       const counted = votes.map(([vote, word]) => `${word} ${shown(vote, spec.digits)}`).join(", ");
       const said = votes[0][0] > votes[1][0] ? make("b", {}, votes[0][1]) : "cannot tell";
-      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `the higher wins: ${counted}`));
+      this.outcome.replaceChildren(`${panel.tokens[state.query]} → `, said, " ", make("small", {}, `scores: ${counted}; the higher wins`));
       return this.outcome.textContent;
     }
 
     stepper() {
-      this.dots = TITLES.map((title, i) => {
-        const button = make("button", { type: "button" }, title);
-        button.addEventListener("click", () => this.set({ step: i }));
-        return button;
-      });
-      const list = make("ol", {}, ...this.dots.map((button) => make("li", {}, button)));
+      this.dots = TITLES.map((title, step) => button(title, () => this.set({ step })));
+      const list = make("ol", {}, ...this.dots.map((dot) => make("li", {}, dot)));
       return make("div", { className: "stepper", role: "group", "aria-label": "Step" }, list);
     }
 
@@ -339,12 +333,9 @@
       table.addEventListener("focusin", (event) => {
         const cell = event.target.closest("tbody td");
         if (!cell) return;
-        const query = cell.parentNode.sectionRowIndex;
-        const column = cell.cellIndex - 1;
-        const { state } = this;
-        const was = state.step === 4 ? state.dim : state.key;
-        if (query !== state.query || column !== was)
-          this.set({ query, [state.step === 4 ? "dim" : "key"]: column });
+        const { state } = this, which = state.step === 4 ? "dim" : "key";
+        const query = cell.parentNode.sectionRowIndex, column = cell.cellIndex - 1;
+        if (query !== state.query || column !== state[which]) this.set({ query, [which]: column });
       });
       return { table, formula, box: make("div", { className: "panel" }, make("div", { className: "heat" }, table), formula) };
     }
@@ -352,15 +343,10 @@
     editor() {
       const details = make("details", { className: "editor", open: !!this.editing }, make("summary", {}, "Edit the numbers"));
       details.addEventListener("toggle", () => (this.editing = details.open));
-      const seen = new Set();
-      const tables = [];
-      for (const panel of this.panels)
-        for (const [name, rows] of Object.entries(panel)) {
-          if (!Array.isArray(rows[0]) || seen.has(rows)) continue;
-          seen.add(rows);
-          const shared = this.panels.every((other) => other[name] === rows);
-          tables.push(this.editable((shared ? "" : panel.name + " ") + name, rows, name[0] === "W" ? null : panel.tokens));
-        }
+      const tables = this.matrices(this.panels).map(([p, name, rows]) => {
+        const shared = this.panels.every((other) => other[name] === rows), { name: head, tokens } = this.panels[p];
+        return this.editable((shared ? "" : head + " ") + name, rows, name[0] !== "W" && tokens);
+      });
       details.append(make("div", { className: "edits" }, ...tables));
       return details;
     }
@@ -395,27 +381,19 @@
     // ------------------------------------------------------------------------------- showing
 
     update() {
+      const news = this.spec.votes.length ? this.vote() : this.tables();
+      if (this.status.textContent !== news) this.status.textContent = news;
+      this.reset.setAttribute("aria-disabled", !this.changes());
+    }
+
+    tables() {
       const { state } = this;
-      if (this.spec.votes.length) {
-        this.status.textContent = this.vote();
-        this.reset.setAttribute("aria-disabled", !this.changes());
-        return;
-      }
-      state.step = Math.max(0, Math.min(4, state.step));
       this.queries.forEach((label, i) => (label.firstChild.checked = i === state.query));
-      if (this.dots) {
-        this.dots.forEach((button, i) => {
-          if (i === state.step) button.setAttribute("aria-current", "step");
-          else button.removeAttribute("aria-current");
-        });
-      }
+      this.dots?.forEach((dot, i) => (dot.ariaCurrent = i === state.step ? "step" : null));
       const all = this.panels.map((panel) => compute(panel, state));
       this.scale(all.flatMap(({ steps }) => steps[state.step]).flat().filter(isFinite));
       const said = this.panels.map((panel, i) => this.show(panel, this.views[i], all[i]));
-      const news = `${CAPTIONS[state.step]}. ${said.join(" ")}`;
-      if (this.status.textContent !== news) this.status.textContent = news;
-      this.dataset.step = STEPS[state.step];
-      this.reset.setAttribute("aria-disabled", !this.changes());
+      return `${CAPTIONS[state.step]}. ${said.join(" ")}`;
     }
 
     /* Fill in one panel; returns what there is to say about its chosen cell. */
@@ -429,7 +407,7 @@
       const title = (panel.name && spec.side ? panel.name + ": " : "") + CAPTIONS[state.step];
       this.fill(view.table, title, rows, panel.tokens, columns, column);
       const value = shown(rows[state.query][column], spec.digits);
-      const where = last ? `${panel.tokens[state.query]}, number ${columns[column]}` : `${panel.tokens[state.query]} to ${panel.tokens[column]}`;
+      const where = `${panel.tokens[state.query]}${last ? ", number" : " to"} ${columns[column]}`;
       view.formula.innerHTML = this.said(panel, all, column);
       return `${spec.side ? panel.name + ", " : ""}${where}: ${value}.`;
     }
@@ -440,11 +418,11 @@
     }
 
     /* Room for the longest formula of any state, so that nothing below moves: as the figure opens, the
-       longest of each step is tried. An edit may make one longer, and then the figure grows. */
+       longest of each step is tried. An edit may make one longer: then the figure grows. */
     reserve() {
       const { spec, state } = this;
       const scalings = spec.controls.includes("scaling") ? [false, true] : [state.scaling];
-      this.views?.forEach(({ formula }, v) => {
+      this.views.forEach(({ formula }, v) => {
         const longest = ["", "", "", "", ""];
         for (const panel of spec.side ? [spec.panels[v]] : spec.panels)
           for (const scaling of scalings) {
@@ -465,10 +443,9 @@
 
     /* The scale of all panels, so that they can be compared: weights go from 0 to 1, whatever they are. */
     scale(values) {
-      const smallest = Math.min(...values), largest = Math.max(...values);
+      const smallest = Math.min(...values), largest = Math.max(...values), weights = this.state.step === 3;
       const high = Math.max(Math.abs(smallest), Math.abs(largest));
       const low = smallest > high / 2 && smallest < high ? smallest : 0;
-      const weights = this.state.step === 3;
       this.shades = { smallest, largest, low: weights ? 0 : low, high: weights ? 1 : high };
     }
 
@@ -526,18 +503,18 @@
       const name = escaped(this.channel(panel, j));
       const sum = (left, right) => left.map((one, at) => `<span>${brief(one)}·${brief(right[at])}</span>`).join(" + ");
       const before = all.steps[state.step - 1];
+      const stays = (why) => [why, brief(before[i][j]), "→"];
       switch (state.step) {
         case 0:
           return [`score(${from}, ${to}) = query of ${from} · key of ${to}`, sum(all.query[i], all.key[j])];
         case 1:
           return state.scaling
             ? [`score / √d, with d = ${all.key[0].length} numbers a key`, `${brief(before[i][j])} / ${brief(all.root)}`]
-            : ["Scaling is off: the score stays", brief(before[i][j]), "→"];
-        case 2: {
-          if (state.hidden.has(j)) return [`${to} is hidden from every query`, brief(before[i][j]), "→"];
-          if (state.causal && j > i) return [`${to} comes after ${from}: hidden by the causal mask`, brief(before[i][j]), "→"];
-          return [state.causal ? `${from} may look at ${to}: the score stays` : "No mask here: the score stays", brief(before[i][j]), "→"];
-        }
+            : stays("Scaling is off: the score stays");
+        case 2:
+          return stays(state.hidden.has(j) ? `${to} is hidden from every query`
+            : !state.causal ? "No mask here: the score stays"
+            : j > i ? `${to} comes after ${from}: hidden by the causal mask` : `${from} may look at ${to}: the score stays`);
         case 3: {
           const { largest, powers, total } = all.soft[i];
           if (!total) return [`Every token is hidden from ${from}: nothing to attend to`, "no weight", "→"];

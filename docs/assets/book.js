@@ -103,8 +103,6 @@
       }
       [...bar.children].forEach((each, place) => (each.tabIndex = place ? -1 : 0));
       block.append(bar);
-      block.style.setProperty("--buttons", bar.childElementCount);
-      block.style.setProperty("--first-line", code.textContent.split("\n", 1)[0].length);
     }
   }
 
@@ -164,7 +162,8 @@
     }
   }
 
-  /* Make each line an element, which bends by itself and says how far it is indented. */
+  /* Make each line of code an element, which bends by itself and says how far it is indented. Those of outputs
+     are so from the start. */
   function bend(text) {
     if (text.querySelector(".line")) return;
     let open = "";
@@ -181,7 +180,7 @@
     document.documentElement.dataset.wrap = now.join(" ");
     for (const what in LONG) {
       const texts = document.querySelectorAll(LONG[what]);
-      if (now.includes(what)) texts.forEach(bend);
+      if (what === "code" && now.includes(what)) texts.forEach(bend);
       for (const text of texts)
         if (/.{38}/.test(text.textContent)) addWrapButton(what, text).setAttribute("aria-pressed", now.includes(what));
     }
@@ -202,10 +201,7 @@
     });
     const bar = block.querySelector(".book-copy");
     (bar ?? block.querySelector("figcaption")).append(made);
-    if (bar) {
-      made.tabIndex = -1;
-      block.style.setProperty("--buttons", bar.childElementCount);
-    }
+    if (bar) made.tabIndex = -1;
     return made;
   }
 

@@ -425,10 +425,11 @@
     const { EditorView, EditorState, keymap, tags, ...rest } = await editor();
     if (one.editor || !one.box.isConnected) return;
     const colours = Object.entries(COLOURS).map(([name, colour]) => ({ tag: tags[name], color: `var(--md-code-hl-${colour}-color)` }));
+    const measure = ({ doc }) => one.box.style.setProperty("--first-line", doc.line(1).length); // see book.css
     const changed = EditorView.updateListener.of((update) => {
       if (!update.docChanged) return;
       one.code.textContent = update.state.doc.toString().replace(/\n*$/, "\n");
-      one.box.style.setProperty("--first-line", update.state.doc.line(1).length);
+      measure(update.state);
       keep();
       if (one.strip?.dataset.state !== "running") showStrip(one, "edited", "Edited");
     });
@@ -455,6 +456,7 @@
         ],
       }),
     });
+    measure(one.editor.state);
     one.box.classList.add("is-edited");
     return one;
   }

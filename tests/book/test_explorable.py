@@ -99,7 +99,7 @@ def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
     up, down = (f"{vote:.2f}" for vote in steps["context"][1])
     assert (
         drawn(SENTENCE).select_one(".votes").get_text()
-        == f"b → up the higher wins: up {up}, down {down}"
+        == f"b → up scores: up {up}, down {down}; the higher wins"
     )
     assert drawn(SENTENCE).table is None
 

@@ -274,7 +274,7 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
     driver.compare(attention.STEPS[spec.step])
     for choice in range(1 if spec.side else len(spec.panels)):
         if len(spec.panels) > 1 and not spec.side:
-            driver.press("Choose", choice)
+            driver.press("Sentence", choice)
             driver.choice = choice
         for _ in itertools.product((0, 1), repeat=len(switches)):
             if "step" in spec.controls:
