@@ -127,9 +127,9 @@ class GroupedQueryAttention(nn.Module):
             cache: a KVCache, or what has its `length` and its `update`; it takes
                 2 · num_kv_heads · head_dim numbers a token. None keeps nothing.
 
-        All of it runs in scaled_dot_product_attention, fused where PyTorch fuses it; keys and
-        values are not repeated in memory. After a filled cache, queries are taken ROWS at a time,
-        with a mask of ROWS · keys.
+        All of it runs in scaled_dot_product_attention, fused where PyTorch fuses it. Nothing here
+        repeats keys and values; PyTorch does, where it finds no kernel that shares them. After a
+        filled cache, queries are taken ROWS at a time, with a mask of ROWS · keys.
         """
         if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.embed_dim:
             came = tuple(x.shape) if isinstance(x, Tensor) else repr(x)

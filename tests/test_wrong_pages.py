@@ -488,8 +488,8 @@ WRONG = {
             "x.repeat(1, share, 1, 1) for x in (key, value))  # 0 0",
         ),
         "head 1 reads the keys of group 1": ("c = h // 2", "c = h % 2"),
-        "the control has no more room": ("(1, 4), (1, 8))", "(1, 4), (1, 4))"),
-        "one layer in five sees everything": ("whole = layers // 6", "whole = layers // 5"),
+        "the control has no more room": ("(4, 1, 8, 120)", "(4, 1, 4, 120)"),
+        "the weights take no room": ("(80 - model_size)", "80"),
         "four bytes a number": ("dtype=torch.bfloat16", "dtype=torch.float32"),
         "the sum of a group": ("return heads.mean(dim=1)", "return heads.sum(dim=1)"),
         "groups of heads that are no neighbours": (
