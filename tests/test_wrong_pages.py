@@ -435,16 +435,16 @@ WRONG = {
             "self.numbers += args[1].numel()",
         ),
         "a multiplication and an addition are one operation": (
-            "n * (L * (24 * d**2 + 4 * d * T) + 2 * C * d)",
-            "n * (L * (12 * d**2 + 2 * d * T) + C * d)",
+            "n * (2 * W + 4 * L * d * T)",
+            "n * (W + 2 * L * d * T)",
         ),
         "weights for every text": (
-            "(2 * weights + texts * attention / shared) / bandwidth",
-            "texts * (2 * weights + attention / shared) / bandwidth",
+            "2 * weights + texts * cache",
+            "texts * (2 * weights + cache)",
         ),
         "one cache for all": (
-            "(2 * weights + texts * attention / shared) / bandwidth",
-            "(2 * weights + attention / shared) / bandwidth",
+            "2 * weights + texts * cache",
+            "2 * weights + cache",
         ),
     },
     "production/kv-cache.md": {
