@@ -751,6 +751,33 @@ WRONG = {
             "super().truncate(length)",
         ),
         "both by the right rule": ("torch.where(keep, drafts, afresh)", "afresh"),
+        "a guess sees other branches": ("keep[known:, known:] = False  #", "keep[:0] = False  #"),
+        "a guess forgets its branch": ("keep[row] = keep[known + guess]", "keep[row, row] = True"),
+        "a guess does not see itself": (
+            "        keep[row, row] = True",
+            "        keep[row, row] = False",
+        ),
+        "all guesses at one position": (
+            "torch.cat([torch.arange(4), 4 + depth])",
+            "torch.cat([torch.arange(4), 4 + 0 * depth])",
+        ),
+        "goes on from any guess": ("if parent == last and guesses[guess]", "if guesses[guess]"),
+        "takes the guess of another branch": (
+            "if parent == last and guesses[guess] == new[-1]:",
+            "if parent == last:",
+        ),
+        "heads learn the present": (
+            "will_say[:, ahead : 125 + ahead] for",
+            "will_say[:, 0:125] for",
+        ),
+        "every guess of the heads is kept": (
+            "(guesses == own[: len(guesses)]).cumprod",
+            "(guesses == guesses).cumprod",
+        ),
+        "guesses from the wrong place": (
+            "guesses = guess(state[agree])",
+            "guesses = guess(state[0])",
+        ),
     },
     "production/masks.md": {
         "the window given to the first layer": (
