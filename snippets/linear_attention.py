@@ -1,10 +1,8 @@
-"""Linear attention and the delta rule: causal attention whose memory does not grow.
+"""Linear attention: causal attention whose memory does not grow.
 
 Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
-Sources: Katharopoulos et al. (2020), "Transformers are RNNs", sections 3.2 to 3.4 (the feature map
-elu + 1, the denominator, the state); Schlag, Irie and Schmidhuber (2021), "Linear Transformers Are
-Secretly Fast Weight Programmers", section 4 (the delta rule); Yang et al. (2024), "Parallelizing
-Linear Transformers with the Delta Rule over Sequence Length", section 3 (its chunks).
+Source: Katharopoulos et al. (2020), "Transformers are RNNs", sections 3.2 to 3.4 (the feature map
+elu + 1, the denominator, the state).
 """
 
 from collections.abc import Callable
@@ -77,61 +75,6 @@ def linear_attention(
     if normalize:
         output = output[..., :-1] / output[..., -1:]
     return output.to(dtype), state
-
-
-def delta_rule(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    beta: Tensor,
-    *,
-    chunk_size: int = 64,
-    state: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return query_i @ state_i, where each token replaces what the state answers to its key.
-
-    Token i moves the answer to key_i by the share beta_i towards value_i:
-
-        state_i = state_{i-1} + beta_i · outer(key_i, value_i - key_i @ state_{i-1})
-
-    There is no denominator. The result does not depend on chunk_size. Not fused: a loop over
-    chunks, with chunk_size² scores and a triangular system of that size in each.
-
-    Args:
-        query, key: (..., T, head_dim). Keys want length 1, F.normalize(key, dim=-1): where
-            beta · |key|² is above 2, an answer ends further off than it was, and the state grows.
-        value: (..., T, value_dim).
-        beta: (..., T), from 0, which leaves the state alone, to 1, which overwrites.
-        chunk_size: tokens that are solved for at once, at least 1.
-        state: what an earlier call returned; None means nothing was seen.
-
-    Returns:
-        The outputs, (..., T, value_dim), in the dtype of value, and the state after the last token,
-        (..., head_dim, value_dim), in float32 or wider.
-
-    Raises:
-        ValueError: naming the argument, what came and what was wanted.
-    """
-    _check(query, key, value, chunk_size)
-    if beta.shape[-1:] != key.shape[-2:-1]:
-        raise ValueError(f"beta must have shape (..., {key.size(-2)}), got {tuple(beta.shape)}")
-    dtype = value.dtype
-    query, key, value, beta = _at_least_float32(query, key, value, beta.unsqueeze(-1))
-    outputs = []
-    with _without_autocast(query.device.type):
-        state = _start(state, key, value)
-        for start in range(0, query.size(-2), chunk_size):
-            end = start + chunk_size
-            q, k, v, b = (part[..., start:end, :] for part in (query, key, value, beta))
-            # new_i = b_i · (v_i - k_i @ state - Σ_{j<i} (k_i · k_j) new_j): a triangular system,
-            # (1 + lower) @ new = b · (v - k @ state), whose solution is what each token writes.
-            lower = (b * k @ k.mT).tril(-1)
-            new = torch.linalg.solve_triangular(
-                lower, b * (v - k @ state), upper=False, unitriangular=True
-            )
-            outputs.append(q @ state + (q @ k.mT).tril() @ new)
-            state = state + k.mT @ new
-    return torch.cat(outputs, dim=-2).to(dtype), state
 
 
 def _at_least_float32(*parts: Tensor) -> list[Tensor]:

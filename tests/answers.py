@@ -348,7 +348,7 @@ WEAK: dict[str, dict[int, list[str]]] = {
     },
     "docs/correctness/order.md": {3: ["wrong by hand, 2"]},
     "docs/model/gpt.md": {1: ["text"], 3: ["text"], 4: ["ignores argument 1"]},
-    "docs/production/linear.md": {4: ["in float64", "constant"]},
+    "docs/production/linear.md": {3: ["in float64", "constant"]},
     "docs/production/masks.md": {
         1: ["nan"],
         2: ["flattened"],

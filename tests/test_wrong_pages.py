@@ -672,39 +672,64 @@ WRONG = {
             "result.numel() * args[0].shape[-2]",
         ),
         "keys of any length": ("words = F.normalize(words, dim=-1)", "words = 1.0 * words"),
-        "does not read before it writes": (
-            "state = state + torch.outer(bank, counter - bank @ state)",
-            "state = state + torch.outer(bank, counter)",
-        ),
-        "adds in place of overwriting": (
-            "b * key.mT @ (value - key @ state)",
-            "b * key.mT @ value",
-        ),
-        "corrects by later news, too": (
-            "earlier = (b * (k @ k.T)).tril(-1)",
-            "earlier = (b * (k @ k.T)).tril(-2)",
-        ),
-        "reads the values, not the news": (
-            "(q @ k.T).tril() @ news)  # as before",
-            "(q @ k.T).tril() @ v)  # as before",
-        ),
         "too few features": ("for degree in (2, 8, 16, 48)", "for degree in (2, 8, 16, 12)"),
-        "wants the first number, not the last": (
-            "asked), numbers[:, -1]",
-            "asked), numbers[:, 0]",
-        ),
         "nothing is learned": ("        optimizer.step()\n", ""),
         "the table is not divided by its weights": (
             "return answers[..., :-1] / answers[..., -1:]",
             "return answers[..., :-1]",
         ),
-        "writes whole values, whatever the layer says": (
-            "delta_rule(keys, keys, values, beta)",
-            "delta_rule(keys, keys, values, torch.ones_like(beta))",
-        ),
         "is asked about what it has trained on alone": (
-            "lessons(200, told, times)",
-            "lessons(200, 32, times)",
+            "lesson, wanted = lessons(200, told)",
+            "lesson, wanted = lessons(200, 32)",
+        ),
+    },
+    "production/gated-memory.md": {
+        "decay spares what is old": (
+            "state = alpha * before + bank.mT @ new",
+            "state = before + alpha * bank.mT @ new",
+        ),
+        "what is old is recalled": ("(decay**ages * values)", "(decay ** (127 - ages) * values)"),
+        "does not read before it writes": ("(new - bank @ before)", "new"),
+        "adds in place of overwriting": (
+            "state = state + beta * key.mT @ (value - key @ state)",
+            "state = state + beta * key.mT @ value",
+        ),
+        "nothing fades": (
+            "    state = alpha * state  # forget",
+            "    state = 1 * state  # forget",
+        ),
+        "beta is not asked for": (
+            "    if beta is not None:\n        value",
+            "    if False:\n        value",
+        ),
+        "the other channels forget": (
+            "half = torch.cat([torch.ones(8, 1), torch.zeros(8, 1)])",
+            "half = torch.cat([torch.zeros(8, 1), torch.ones(8, 1)])",
+        ),
+        "the first of two values is right": (
+            "return ((found == places) & (scores > 0.1))",
+            "return ((found == places - 6) & (scores > 0.1))",
+        ),
+        "the chunk reads a state that has not faded": (
+            "outputs.append((q * G.exp()) @ state + pairs",
+            "outputs.append(q @ state + pairs",
+        ),
+        "what is written does not fade": ("(k * left).T @ u", "k.T @ u"),
+        "corrects by later writes": ("pairs(k, k, fade)).tril(-1)", "pairs(k, k, fade)).tril(-2)"),
+        "the right step is compared with itself": (
+            "run(rule, keys, values, alphas, beta), run(step",
+            "run(step, keys, values, alphas, beta), run(step",
+        ),
+        "all layers keep a cache": ("layers, cached = 48, 12", "layers, cached = 48, 48"),
+        "equal gates are not equal": (
+            "wide, ones = head.expand(2, 4, 100, 16)",
+            "wide, ones = channels",
+        ),
+        "the pieces begin anew": ("beta=beta, state=last)", "beta=beta, state=None)"),
+        "nothing is learned": ("        optimizer.step()\n", ""),
+        "wants the first number, not the last": (
+            "asked), numbers[:, -1]",
+            "asked), numbers[:, 0]",
         ),
     },
     "production/latent-attention.md": {

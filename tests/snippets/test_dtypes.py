@@ -20,12 +20,13 @@ from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
 from snippets.flash_attention import flash_attention
 from snippets.gated_attention import GatedAttention, sink_attention
+from snippets.gated_memory import GatedDeltaNet, MemoryCache, gated_memory
 from snippets.generate import generate
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
-from snippets.linear_attention import delta_rule, linear_attention
+from snippets.linear_attention import linear_attention
 from snippets.llama import Llama
 from snippets.multi_head_attention import MultiHeadAttention
 from snippets.online_softmax import attend_part, merge
@@ -127,9 +128,16 @@ def merged(_, query, key, value):
     return total.context(), total.logsumexp()
 
 
-def delta(_, query, key, value, beta):
-    """The delta rule, whose keys want length 1."""
-    return delta_rule(query, F.normalize(key, dim=-1), value, beta.sigmoid()[..., 0])
+def forgets(_, query, key, value, beta, decay):
+    """A memory with decay and delta rule, whose keys want length 1."""
+    key, log_decay = F.normalize(key, dim=-1), F.logsigmoid(decay)
+    return gated_memory(query, key, value, log_decay=log_decay, beta=beta.sigmoid())[0]
+
+
+def remembered(layer, x):
+    """A text read in three pieces, from what a layer keeps of it."""
+    cache = MemoryCache()
+    return torch.cat([layer(part, cache=cache) for part in x.split([T - 20, 1, 19], dim=1)], dim=1)
 
 
 ROTATED = {"rotate": RotaryPositions(8)}
@@ -212,8 +220,20 @@ CASES = {
     ),
     "ring_attention": Case(lambda _, *x: ring_attention(*x, Alone()), lambda: heads(4, 2)),
     "linear_attention": Case(lambda _, *x: linear_attention(*x)[0], heads, **SAME),
-    "linear_attention, the delta rule": Case(
-        lambda _, *x: delta(_, *x)[0], lambda: (*heads(), some(2, 4, T, 1)), **SAME
+    "gated_memory": Case(
+        forgets, lambda: (*heads(), some(2, 4, T, 1), some(2, 4, T, 1, seed=2)), **SAME
+    ),
+    "gated_memory, each channel": Case(
+        forgets, lambda: (*heads(), some(2, 4, T, 1), some(2, 4, T, 8, seed=2)), **SAME
+    ),
+    "gated_memory, the layer": Case(
+        lambda m, x: m(x), texts, lambda: GatedDeltaNet(16, 4, num_key_heads=2, head_dim=8)
+    ),
+    "gated_memory, cached": Case(
+        remembered,
+        texts,
+        lambda: GatedDeltaNet(16, 4, num_key_heads=2, head_dim=8),
+        backward=False,
     ),
     "gpt": Case(lambda m, x: m(x), tokens, lambda: GPT(VOCABULARY, 40, 16, 2, 2)),
     "llama": Case(lambda m, x: m(x), tokens, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)),

@@ -1,4 +1,4 @@
-"""Linear attention and the delta rule: equal to their definitions in every form, and causal."""
+"""Linear attention: equal to its definition in every form, and causal."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets import linear_attention as file
-from snippets.linear_attention import delta_rule, elu_plus_one, linear_attention
+from snippets.linear_attention import elu_plus_one, linear_attention
 from tests.snippets.facts import first_to_notice, works
 from tests.snippets.problems import edited
 
@@ -15,31 +15,17 @@ F64 = torch.float64
 
 
 def draw(*shape, seed=0, dtype=F64):
-    """Queries, keys of length 1, values and betas; shape is (..., T, head_dim, value_dim)."""
+    """Queries, keys and values; shape is (..., T, head_dim, value_dim)."""
     torch.manual_seed(seed)
     *batch, T, head_dim, value_dim = shape
     query, key = torch.randn(2, *batch, T, head_dim, dtype=dtype)
-    value, beta = torch.randn(*batch, T, value_dim, dtype=dtype), torch.rand(*batch, T, dtype=dtype)
-    return query, F.normalize(key, dim=-1), value, beta
+    return query, key, torch.randn(*batch, T, value_dim, dtype=dtype)
 
 
 def by_definition(query, key, value):
     """The weighted mean, from the whole matrix of weights."""
     weights = (elu_plus_one(query) @ elu_plus_one(key).mT).tril()
     return weights @ value / weights.sum(dim=-1, keepdim=True)
-
-
-def one_by_one(query, key, value, beta):
-    """The delta rule as it is written down: one token after the other."""
-    state = value.new_zeros(*key.shape[:-2], key.size(-1), value.size(-1))
-    outputs = []
-    for q, k, v, b in zip(
-        *(part.unbind(-2) for part in (query, key, value)), beta.unbind(-1), strict=True
-    ):
-        answer = torch.einsum("...k,...kv->...v", k, state)
-        state = state + torch.einsum("...,...k,...v->...kv", b, k, v - answer)
-        outputs.append(torch.einsum("...k,...kv->...v", q, state))
-    return torch.stack(outputs, dim=-2), state
 
 
 def gradients(output, inputs):
@@ -62,7 +48,7 @@ def linear_attention_is_its_definition(part=file):
         ((2, 1, 2, 6), 64),
         ((7, 2, 2), 1),
     ):
-        inputs = [piece.requires_grad_() for piece in draw(*shape)[:3]]
+        inputs = [piece.requires_grad_() for piece in draw(*shape)]
         result, state = part.linear_attention(*inputs, chunk_size=chunk_size)
         wanted = by_definition(*inputs)
         assert state.shape == (*shape[:-3], shape[-2], shape[-1] + 1)
@@ -70,70 +56,46 @@ def linear_attention_is_its_definition(part=file):
 
 
 def without_normalize_it_is_a_plain_sum(part=file):
-    query, key, value, _ = draw(2, 9, 4, 3)
+    query, key, value = draw(2, 9, 4, 3)
     result, state = part.linear_attention(
         query, key, value, feature_map=lambda x: x, normalize=False, chunk_size=4
     )
     assert_close([result, state], [(query @ key.mT).tril() @ value, key.mT @ value])
 
 
-def the_delta_rule_is_its_definition(part=file):
-    for shape, chunk_size in (
-        ((9, 4, 3), 4),
-        ((2, 3, 8, 5, 5), 3),
-        ((2, 1, 2, 6), 64),
-        ((7, 2, 2), 1),
-    ):
-        inputs = [piece.requires_grad_() for piece in draw(*shape)]
-        result, state = part.delta_rule(*inputs, chunk_size=chunk_size)
-        wanted, last = one_by_one(*inputs)
-        assert_close(
-            [result, state, *gradients(result, inputs)], [wanted, last, *gradients(wanted, inputs)]
-        )
-
-
 def a_text_may_come_in_pieces(part=file):
-    query, key, value, beta = draw(2, 11, 4, 3)
-    for rule, inputs in (
-        (part.linear_attention, (query, key, value)),
-        (part.delta_rule, (query, key, value, beta)),
-    ):
-        whole, last = rule(*inputs, chunk_size=4)
-        state, outputs = None, []
-        for start, end in ((0, 5), (5, 6), (6, 11)):
-            pieces = [x[..., start:end] if x is beta else x[..., start:end, :] for x in inputs]
-            output, state = rule(*pieces, chunk_size=4, state=state)
-            outputs.append(output)
-        assert_close([torch.cat(outputs, dim=-2), state], [whole, last])
+    inputs = draw(2, 11, 4, 3)
+    whole, last = part.linear_attention(*inputs, chunk_size=4)
+    state, outputs = None, []
+    for start, end in ((0, 5), (5, 6), (6, 11)):
+        pieces = [x[..., start:end, :] for x in inputs]
+        output, state = part.linear_attention(*pieces, chunk_size=4, state=state)
+        outputs.append(output)
+    assert_close([torch.cat(outputs, dim=-2), state], [whole, last])
 
 
 def the_future_cannot_change_the_past(part=file):
-    query, key, value, beta = draw(9, 4, 3)
-    for rule, inputs in (
-        (part.linear_attention, (query, key, value)),
-        (part.delta_rule, (query, key, value, beta)),
-    ):
-        before, _ = rule(*inputs, chunk_size=4)
-        for t in range(9):
-            changed = [x.clone() for x in inputs]
-            for x in changed:
-                x[t] = -x[t] + 0.1
-            after, _ = rule(*changed, chunk_size=4)
-            moved = (after - before).abs().amax(dim=-1) > 1e-9
-            assert moved[t:].all()
-            assert not moved[:t].any()
+    inputs = draw(9, 4, 3)
+    before, _ = part.linear_attention(*inputs, chunk_size=4)
+    for t in range(9):
+        changed = [x.clone() for x in inputs]
+        for x in changed:
+            x[t] = -x[t] + 0.1
+        after, _ = part.linear_attention(*changed, chunk_size=4)
+        moved = (after - before).abs().amax(dim=-1) > 1e-9
+        assert moved[t:].all()
+        assert not moved[:t].any()
 
 
 def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part=file):
     inputs = draw(2, 9, 4, 3)
-    for rule, n in ((part.linear_attention, 3), (part.delta_rule, 4)):
-        wanted, _ = rule(*inputs[:n])
-        for wide in range(n):
-            mixed = [x if i == wide else x.float() for i, x in enumerate(inputs[:n])]
-            result, state = rule(*mixed)
-            assert state.dtype == F64
-            assert result.dtype == mixed[2].dtype
-            assert_close([result.double()], [wanted], atol=1e-5)
+    wanted, _ = part.linear_attention(*inputs)
+    for wide in range(3):
+        mixed = [x if i == wide else x.float() for i, x in enumerate(inputs)]
+        result, state = part.linear_attention(*mixed)
+        assert state.dtype == F64
+        assert result.dtype == mixed[2].dtype
+        assert_close([result.double()], [wanted], atol=1e-5)
 
 
 def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
@@ -154,11 +116,9 @@ def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
 
 
 def shapes_are_known_without_numbers(part=file):
-    inputs = [x.to("meta") for x in draw(2, 9, 4, 3)]
-    for rule, n, columns in ((part.linear_attention, 3, 4), (part.delta_rule, 4, 3)):
-        with works("a rule on the meta device"):
-            output, state = rule(*inputs[:n], chunk_size=4)
-        assert (output.shape, state.shape) == ((2, 9, 3), (2, 4, columns))
+    with works("linear attention on the meta device"):
+        output, state = part.linear_attention(*(x.to("meta") for x in draw(2, 9, 4, 3)))
+    assert (output.shape, state.shape) == ((2, 9, 3), (2, 4, 4))
 
 
 def a_long_sum_is_kept_in_float32(part=file):
@@ -166,14 +126,13 @@ def a_long_sum_is_kept_in_float32(part=file):
     _, state = part.linear_attention(ones, ones, ones, feature_map=lambda x: x)
     assert state.dtype == torch.float32
     assert state.tolist() == [[[4096.0, 4096.0]]]
-    output, _ = part.delta_rule(ones, ones, ones, ones[..., 0])
+    output, _ = part.linear_attention(ones, ones, ones)
     assert output.dtype == torch.bfloat16
 
 
 FACTS = [
     linear_attention_is_its_definition,
     without_normalize_it_is_a_plain_sum,
-    the_delta_rule_is_its_definition,
     a_text_may_come_in_pieces,
     the_future_cannot_change_the_past,
     a_long_sum_is_kept_in_float32,
@@ -204,26 +163,11 @@ WRONG = {
     "relu in place of elu + 1": ("x.clamp(max=0).exp() + F", "1 + F"),
     "elu + 1": ("x.clamp(max=0).exp() + F.relu(x)", "F.elu(x) + 1"),
     "the dtype of the query alone": ("for part in parts:", "for part in parts[:1]:"),
-    "the dtype of all but beta": ("for part in parts:", "for part in parts[:3]:"),
     "autocast switched off where there is none": (
         "if torch.amp.is_autocast_available(device):",
         "if True:",
     ),
     "a state in half precision": ("dtype = torch.float32\n", "dtype = parts[0].dtype\n"),
-    "the delta rule without beta in the triangle": (
-        "(b * k @ k.mT).tril(-1)",
-        "(k @ k.mT).tril(-1)",
-    ),
-    "the delta rule with beta on the wrong side": (
-        "(b * k @ k.mT).tril(-1)",
-        "(k @ (b * k).mT).tril(-1)",
-    ),
-    "a token corrects itself": ("upper=False, unitriangular=True", "upper=False"),
-    "does not read before it writes": ("b * (v - k @ state)", "b * v"),
-    "beta on the value alone": ("b * (v - k @ state)", "b * v - k @ state"),
-    "writes the values, not the news": ("state = state + k.mT @ new", "state = state + k.mT @ v"),
-    "reads the values, not the news": ("(q @ k.mT).tril() @ new", "(q @ k.mT).tril() @ v"),
-    "answers before it has written": ("(q @ k.mT).tril() @ new", "(q @ k.mT).tril(-1) @ new"),
     "ignores the state that it is given": (
         "return state.to(value.dtype)",
         "return torch.zeros_like(state)",
@@ -239,42 +183,28 @@ def test_a_wrong_version_is_caught(what):
 
 @given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**31))
 def test_the_size_of_a_chunk_changes_nothing(T, chunk_size, seed):
-    query, key, value, beta = draw(T, 3, 2, seed=seed)
+    inputs = draw(T, 3, 2, seed=seed)
     assert_close(
-        linear_attention(query, key, value, chunk_size=chunk_size),
-        linear_attention(query, key, value, chunk_size=1),
-    )
-    assert_close(
-        delta_rule(query, key, value, beta, chunk_size=chunk_size),
-        delta_rule(query, key, value, beta, chunk_size=1),
+        linear_attention(*inputs, chunk_size=chunk_size), linear_attention(*inputs, chunk_size=1)
     )
 
 
 @given(st.integers(1, 12), st.integers(0, 2**31))
 def test_an_output_lies_between_the_smallest_and_the_largest_value(T, seed):
-    query, key, value, _ = draw(T, 3, 2, seed=seed)
+    query, key, value = draw(T, 3, 2, seed=seed)
     output, _ = linear_attention(5 * query, 5 * key, value)
     assert (output >= value.amin(dim=0) - 1e-9).all()
     assert (output <= value.amax(dim=0) + 1e-9).all()
 
 
-def test_keys_at_right_angles_are_recalled_exactly_and_both_rules_agree():
+def test_keys_at_right_angles_are_recalled_exactly():
     key, value = torch.eye(6, dtype=F64), draw(6, 6, 4)[2]
-    state = delta_rule(key, key, value, torch.ones(6, dtype=F64))[1]
-    sums = linear_attention(key, key, value, feature_map=lambda x: x, normalize=False)[1]
-    assert_close([key @ state, key @ sums], [value, value], atol=1e-12)
-
-
-def test_beta_1_overwrites_and_beta_0_leaves_alone():
-    key, (first, second) = F.normalize(draw(1, 6, 4)[1], dim=-1), draw(2, 6, 4)[2][:, None]
-    _, state = delta_rule(key, key, first, torch.ones(1, dtype=F64))
-    _, same = delta_rule(key, key, second, torch.zeros(1, dtype=F64), state=state)
-    _, other = delta_rule(key, key, second, torch.ones(1, dtype=F64), state=state)
-    assert_close([key @ same, key @ other], [first, second], atol=1e-12)
+    state = linear_attention(key, key, value, feature_map=lambda x: x, normalize=False)[1]
+    assert_close([key @ state], [value], atol=1e-12)
 
 
 def test_enough_features_make_it_softmax_attention():
-    query, key, value, _ = draw(2, 9, 1, 3)
+    query, key, value = draw(2, 9, 1, 3)
 
     def powers(x):
         n = torch.arange(40, dtype=x.dtype)
@@ -289,32 +219,29 @@ def test_enough_features_make_it_softmax_attention():
 def test_every_dtype_gives_nearly_the_same_and_comes_back(dtype):
     inputs = draw(2, 50, 8, 4)
     atol = 1e-5 if dtype == torch.float32 else 0.05
-    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
-        result, _ = rule(*(part.to(dtype) for part in inputs[:n]), chunk_size=16)
-        wanted, _ = rule(*inputs[:n])
-        assert result.dtype == dtype
-        torch.testing.assert_close(result.double(), wanted, rtol=0, atol=atol)
+    result, _ = linear_attention(*(part.to(dtype) for part in inputs), chunk_size=16)
+    wanted, _ = linear_attention(*inputs)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=atol)
 
 
 def test_autocast_does_not_reach_the_state():
     inputs = draw(2, 50, 8, 4, dtype=torch.float32)
-    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
-        wanted = rule(*inputs[:n])
-        with torch.autocast("cpu", torch.bfloat16):
-            result = rule(*inputs[:n])
-        assert_close(result, wanted, atol=1e-6)
+    wanted = linear_attention(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = linear_attention(*inputs)
+    assert_close(result, wanted, atol=1e-6)
 
 
 @pytest.mark.lab
 def test_it_compiles():
     torch._dynamo.reset()
     inputs = draw(2, 20, 4, 3)
-    for rule, n in ((linear_attention, 3), (delta_rule, 4)):
-        compiled = torch.compile(rule, backend="eager", fullgraph=True)
-        assert_close(compiled(*inputs[:n], chunk_size=8), rule(*inputs[:n], chunk_size=8))
+    compiled = torch.compile(linear_attention, backend="eager", fullgraph=True)
+    assert_close(compiled(*inputs, chunk_size=8), linear_attention(*inputs, chunk_size=8))
 
 
-q, k, v, b = draw(2, 5, 4, 3)
+q, k, v = draw(2, 5, 4, 3)
 
 
 @pytest.mark.parametrize(
@@ -337,9 +264,6 @@ q, k, v, b = draw(2, 5, 4, 3)
             "(4, 3)",
             "(..., 4, 4)",
         ),
-        (lambda: delta_rule(q, k, v, b[:, :4]), "beta", "(2, 4)", "(..., 5)"),
-        (lambda: delta_rule(q, k, v, b, state=torch.zeros(4, 4)), "state", "(4, 4)", "(..., 4, 3)"),
-        (lambda: delta_rule(q, k, v, b, chunk_size=2.0), "chunk_size", "2.0", "positive integer"),
     ],
 )
 def test_a_bad_argument_is_named(call, argument, got, wanted):

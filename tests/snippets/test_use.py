@@ -486,7 +486,7 @@ def test_a_projection_that_fails_is_called_once_and_its_own_error_comes_out(name
 FRESH = """
 import sys, torch
 import torch.nn.functional as F
-from snippets import attention_backward, latent_attention, linear_attention
+from snippets import attention_backward, gated_memory, latent_attention, linear_attention
 from snippets import scaled_dot_product_attention as formula
 
 before = "sympy" in sys.modules
@@ -496,7 +496,7 @@ formula.scaled_dot_product_attention(x, x, x, keep, is_causal=True).sum().backwa
 formula.scaled_dot_product_attention(x, x[0], x[0], need_weights=True)
 attention_backward.attention(x, x[0], x[0], keep).sum().backward()
 linear_attention.linear_attention(x, x, x)[0].sum().backward()
-linear_attention.delta_rule(x, x, x, x[..., 0].sigmoid())[0].sum().backward()
+gated_memory.gated_memory(x, x, x, beta=x[..., :1].sigmoid())[0].sum().backward()
 layer = latent_attention.LatentAttention(8, 2, latent_dim=4, head_dim=4)
 for absorb in (False, True):
     layer(x[0], attn_mask=keep, absorb=absorb).sum().backward()
