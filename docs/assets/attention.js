@@ -129,7 +129,7 @@
     /* The cell to begin with: the word that the query leans on most, and where the page names no
        query, the one that leans most on another word. */
     foremost() {
-      const weights = compute(this.spec.panels[0], this.own()).steps[3];
+      const weights = compute(this.spec.panels[this.spec.choice ?? 0], this.own()).steps[3];
       const most = weights.map((row, i) => row[keenest(row, i)]);
       const query = this.spec.query ?? most.indexOf(Math.max(...most));
       return { query, key: keenest(weights[query], query) };
@@ -138,7 +138,7 @@
     /* The state of the page itself. */
     own() {
       const { step, causal, scaling, hidden } = this.spec;
-      return { choice: 0, ...this.first, dim: 0, step, causal, scaling, hidden: new Set(hidden) };
+      return { choice: this.spec.choice ?? 0, ...this.first, dim: 0, step, causal, scaling, hidden: new Set(hidden) };
     }
 
     // --------------------------------------------------------------------------- its address
@@ -260,11 +260,13 @@
       const votes = spec.votes.length;
       const has = (control) => spec.controls.includes(control);
       const controls = make("div", { className: "controls" });
+      const asks = this.panels[0].tokens[state.query];
       if (!spec.side && spec.panels.length > 1)
         controls.append(group("Sentence", "segments", spec.panels.map((panel, i) =>
           box("radio", this.name + "c", panel.name, i === state.choice, () => {
             state.choice = i;
             state.hidden.clear(); // another sentence has other words at these places
+            if (votes) state.query = panel.tokens.indexOf(asks);
             this.build();
             this.querySelector(`input[name="${this.name}c"]:checked`).focus();
           }))));
@@ -284,7 +286,7 @@
       this.status = make("p", { className: "status", role: "status" });
       this.views = votes ? [] : this.panels.map(() => this.view());
       const heats = make("div", { className: "heats" }, ...this.views.map((view) => view.box));
-      const parts = votes ? [...this.sentence(), controls] : [controls, ...(has("step") ? [this.stepper()] : []), heats];
+      const parts = votes ? [...this.sentence(), controls, ...this.another()] : [controls, ...(has("step") ? [this.stepper()] : []), heats];
       this.replaceChildren(...parts, this.status, ...(has("edit") && !votes ? [this.editor()] : []), this.tools());
       this.update();
       this.reserve();
@@ -302,6 +304,18 @@
       const line = make("p", { className: "sentence" });
       for (const word of this.words) line.append(word, " ");
       return [line, this.outcome];
+    }
+
+    /* A field for another sentence, where the page runs: run.js has the page's code read it, and answers in `output`. */
+    another() {
+      if (!document.getElementById("guarded")?.dataset.run) return [];
+      const field = make("input", { type: "text", value: this.panels[0].tokens.join(" "), "aria-label": "Another sentence", autocomplete: "off", spellcheck: false });
+      const form = make("form", { className: "another" }, field, make("button", { type: "submit" }, "Read this"), make("output"));
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        dispatchEvent(new CustomEvent("book:read", { detail: { element: this, panel: this.state.choice, said: field.value } }));
+      });
+      return [form];
     }
 
     vote() {

@@ -112,12 +112,12 @@
     const made = button(kind, label);
     made.dataset.run = kind;
     if (kind === "run") made.append("Run");
-    made.addEventListener("click", () => ask(kind, at));
+    made.addEventListener("click", () => ask({ kind, at }));
     return made;
   }
 
   let runs;
-  async function ask(kind, at) {
+  async function ask(detail) {
     runs ||= new Promise((loaded, failed) => {
       const script = document.createElement("script");
       script.src = new URL("run.js", home);
@@ -127,12 +127,15 @@
     });
     try {
       await runs;
-      dispatchEvent(new CustomEvent("book:run", { detail: { kind, at } }));
+      dispatchEvent(new CustomEvent("book:run", { detail }));
     } catch {
       runs = undefined;
       announce("What runs a block could not be loaded");
     }
   }
+
+  // A figure asks for another sentence.
+  addEventListener("book:read", ({ detail }) => ask({ kind: "read", ...detail }));
 
   addEventListener("book:say", ({ detail }) => announce(detail));
 

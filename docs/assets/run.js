@@ -10,6 +10,7 @@
   const STOP = "M6 6h12v12H6z";
 
   const say = (text) => dispatchEvent(new CustomEvent("book:say", { detail: text }));
+  const MOST_WORDS = 12; // that a figure shows
   const lines = (count) => `${count} ${count === 1 ? "line" : "lines"}`;
 
   function make(tag, className, ...content) {
@@ -153,7 +154,10 @@
       if (isEdited(one)) one.code.innerHTML = one.drawn;
       one.editor = one.strip = undefined;
     }
-    if (blocks === page.blocks) page.explored.forEach((config, figure) => explorable(figure, config));
+    if (!page.blocks.some(isEdited)) {
+      page.explored.forEach((config, figure) => explorable(figure, config));
+      page.explored.clear();
+    }
     keep();
     (at ?? blocks[0])?.button?.focus();
     say(blocks.length > 1 ? "The page is as it was" : "The block is as it was");
@@ -217,7 +221,7 @@
     const isMatrix = (matrix) =>
       Array.isArray(matrix?.[0]) && matrix.every((row) => row.length === columns(matrix) && row.every(Number.isFinite));
     return (
-      Array.isArray(tokens) && tokens.length <= 12 &&
+      Array.isArray(tokens) && tokens.length <= MOST_WORDS &&
       Object.values(matrices).every(isMatrix) &&
       [embeddings, queries, keys, values].every((matrix) => !matrix || matrix.length === tokens.length) &&
       [W_query, W_key, W_value].every((matrix) => !matrix || matrix.length === columns(embeddings)) &&
@@ -225,18 +229,59 @@
     );
   }
 
+  const explorables = () => [...document.querySelectorAll(".md-content figure.attention")];
+
   function explore({ at, places }, values) {
-    const figure = document.querySelectorAll(".md-content figure.attention")[at];
+    const figure = explorables()[at];
     const before = figure.querySelector("attention-explorable").getAttribute("config");
     const config = JSON.parse(before);
+    const asks = config.panels[config.choice ?? 0].tokens[config.query];
     places.forEach(([name, panels], i) => {
       const value = typeof values[i] === "string" ? values[i].split(/\s+/) : values[i];
       if (name in config) config[name] = value;
       for (const panel of panels) if (name in config.panels[panel]) config.panels[panel][name] = value;
     });
-    if (!config.panels.every(fits) || config.query >= config.panels[0].tokens.length) return;
+    if (page.reading?.figure === figure) config.choice = page.reading.panel;
+    const shown = config.panels[config.choice ?? 0];
+    if (config.votes?.length) config.query = shown.tokens.indexOf(asks);
+    if (!config.panels.every(fits) || config.query < 0 || config.query >= shown.tokens.length) return;
     if (!page.explored.has(figure)) page.explored.set(figure, before);
     explorable(figure, JSON.stringify(config));
+  }
+
+  /* The code of a block with another text in its line that held `first` at first; "" where it has no such line. */
+  function rewritten(one, first, now) {
+    const [begin, end] = one.first.split("\n").find((line) => line.includes(`"${first}"`))?.split(`"${first}"`) ?? [];
+    const rows = text(one).split("\n");
+    const at = rows.findIndex((row) => begin !== undefined && row.startsWith(`${begin}"`) && row.endsWith(`"${end}`));
+    if (at < 0) return "";
+    rows[at] = `${begin}"${now}"${end}`;
+    return rows.join("\n");
+  }
+
+  /* Have the page's code read another sentence: it takes the place of the one that a figure shows. */
+  async function read({ element, panel, said }) {
+    const figure = element.closest("figure");
+    const { blocks } = await known();
+    const at = explorables().indexOf(figure);
+    const one = page.blocks[blocks.findIndex(({ figures = [] }) => figures.some((each) => each.at === at))];
+    const words = said.toLowerCase().match(/\p{L}+/gu) ?? [];
+    page.reading = { figure, panel, one };
+    const config = page.explored.get(figure) ?? element.getAttribute("config");
+    const code = one && rewritten(one, JSON.parse(config).panels[panel].tokens.join(" "), words.join(" "));
+    if (!code) return tell("The code was changed, and no longer has this sentence.");
+    if (words.length > MOST_WORDS) return tell(`The figure shows at most ${MOST_WORDS} words.`);
+    if (one.editor) one.editor.dispatch({ changes: { from: 0, to: one.editor.state.doc.length, insert: code.replace(/\n$/, "") } });
+    else one.code.textContent = code;
+    keep();
+    await run(one);
+  }
+
+  /* Say, in the figure that asked for another sentence, how its code stands. */
+  function tell(said) {
+    const place = page.reading?.figure.querySelector("output");
+    if (place) place.textContent = said;
+    return say(said);
   }
 
   /* Draw an explorable anew; one whose script has not come yet finds its numbers when it does. */
@@ -293,7 +338,14 @@
 
   function finish(one, state, said, ...more) {
     showStrip(one, state, said, ...more);
-    say(one.strip.firstChild.textContent);
+    const ended = one.strip.firstChild.textContent;
+    if (page.reading?.one !== one) return say(ended);
+    const { figure } = page.reading;
+    tell(state === "wrong" ? ended.replace(/^\w+Error: | In line .*$/g, "") : "");
+    if (state === "wrong") return;
+    say(figure.querySelector(".votes").textContent);
+    figure.querySelector("form input").focus();
+    page.reading = undefined;
   }
 
   async function run(one) {
@@ -305,7 +357,8 @@
     progress.setAttribute("aria-label", "Loading Python");
     if (!worker) progress.value = 0;
     showStrip(one, "running", worker ? "Running" : "Loading Python, about 6 MB, once", progress);
-    say(one.strip.firstChild.textContent);
+    if (page.reading?.one === one) tell(one.strip.firstChild.textContent);
+    else say(one.strip.firstChild.textContent);
     const asked = page;
     try {
       if (location.protocol === "file:") throw new Error("a browser starts Python only from a page with an address, and not from a disk");
@@ -468,9 +521,11 @@
   style.href = own("run.css");
   document.head.append(style);
 
-  addEventListener("book:run", async ({ detail: { kind, at } }) => {
+  addEventListener("book:run", async ({ detail }) => {
+    const { kind, at } = detail;
     const one = here().blocks[at];
     await restore();
+    if (kind === "read") return read(detail);
     if (kind === "run") run(one);
     if (kind === "edit") edit(one).then(() => one.editor?.focus(), (error) => say(error.message));
   });

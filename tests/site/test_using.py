@@ -3,12 +3,14 @@
 import re
 
 import pytest
+import torch
 
 from book import prepare
 from book.figures import attention
 from literate import export, numerals, page
 from tests import pages
 from tests.book import by_torch
+from tests.files import stored
 from tests.site import book
 from tests.site.test_reading import asked_elsewhere, open_search
 
@@ -440,6 +442,54 @@ def test_on_the_home_page_a_tap_hides_a_word_and_the_votes_follow(arrive):
     home.get_by_role("button", name="Reset").click()
     assert words.first.get_attribute("aria-pressed") == "false"
     assert outcome.inner_text().startswith("bank → orilla")
+
+
+def as_the_head_reads(sentence):
+    """Return the weights of "bank" in a sentence, and which bank wins, from what is stored of the head."""
+    file = stored("bank")
+    head, words = file["one_head"], sentence.split()
+    x = head["embedding"][[file["english"].index(word) for word in words]]
+    query = x[words.index("bank")] @ head["W_query"]
+    weights = torch.softmax(x @ head["W_key"] @ query / 2**0.5, dim=-1)
+    votes = weights @ x @ head["W_value"] @ head["W_out"]
+    banks = ("orilla", "banco")
+    return weights.tolist(), max(banks, key=lambda word: votes[file["spanish"].index(word)])
+
+
+def test_on_the_home_page_the_head_reads_another_sentence_and_its_code_says_so(visit):
+    home = visit("index.html")
+    field, answer = home.get_by_label("Another sentence"), home.locator("form.another output")
+    loaded = home.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
+    assert [name for name in loaded if "run" in name or "pyodide" in name] == []
+    for said in ("She took the oar from the bank and paid", "he left the map at the bank"):
+        field.fill(said)
+        field.press("Enter")
+        sentence = said.lower()
+        home.wait_for_function(
+            "(n) => document.querySelectorAll('button.word').length === n", arg=len(said.split())
+        )
+        weights, wins = as_the_head_reads(sentence)
+        shown = [text.split() for text in home.locator("button.word").all_inner_texts()]
+        assert shown == [
+            [word, numerals.rounded(weight, 2)]
+            for word, weight in zip(sentence.split(), weights, strict=True)
+        ]
+        assert home.locator("p.votes").inner_text().startswith(f"bank → {wins}")
+        assert f'boat = read("{sentence}")' in home.locator(".home-proof code").first.text_content()
+        assert home.evaluate("document.activeElement.value") == sentence
+    field.fill("she rowed to the moon")
+    field.press("Enter")
+    home.wait_for_function(
+        "document.querySelector('form.another output').textContent.startsWith('the head')"
+    )
+    assert answer.inner_text().startswith(
+        "the head has not learned 'moon'. It knows: and, at, bag, bank"
+    )
+    assert home.locator("button.word").count() == 7
+    home.locator(".home-proof > details summary").first.click()
+    home.locator(".run-strip").get_by_role("button", name="Reset", exact=True).click()
+    assert home.locator("button.word").first.inner_text().startswith("she")
+    assert 'read("she rowed the boat' in home.locator(".home-proof code").first.text_content()
 
 
 def test_pages_that_were_left_are_let_go(reader):
