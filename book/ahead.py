@@ -81,7 +81,9 @@ class Ahead:
         with self._lock:
             given_up, self._waiting = self._waiting, []
         for name in given_up:
-            self._results[name].set_result(([], None, RuntimeError(f"{name} was not drawn: closed")))
+            self._results[name].set_result(
+                ([], None, RuntimeError(f"{name} was not drawn: closed"))
+            )
         self._thread.join()
 
     def _fill(self) -> None:

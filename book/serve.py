@@ -26,6 +26,17 @@ from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page as SitePage
 from mkdocs.structure.toc import TableOfContents
+from watchdog.events import (
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver, ObservedWatch
+from watchdog.observers.polling import PollingObserver
 
 from book.ahead import Ahead
 from literate import compare, record, run, update
@@ -34,6 +45,13 @@ from literate.page import RUNS, Page, PageError, read
 LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
 LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
 INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)").findall
+# A file that is only read says nothing: the build reads them all.
+SAVED: list[type[FileSystemEvent]] = [
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+]
 PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
 SOON = 0.2  # seconds of a run at most from a snapshot to the next
 AROUND = 2  # lines shown before and after one that cannot be read
@@ -41,6 +59,52 @@ DRAWN = (*RUNS, "output", "attention")
 SHOWN = re.compile(
     r'<div class="language-(?:python|py)3? highlight">|<figure class="(?:output|attention)'
 )
+
+
+class Watcher:
+    """Says what is saved when the system tells of it; MkDocs looks at every file twice a second.
+
+    A file by itself is looked at all the same: an editor that saves by another name leaves nothing of
+    the one that the system would tell of. With POLL=1 all are, for folders that come from elsewhere.
+    """
+
+    def __init__(self, poll: bool):
+        self.looks = PollingObserver(timeout=0.5)
+        self.is_told = self.looks if poll else Observer()
+
+    def _of(self, path: str) -> BaseObserver:
+        return self.is_told if os.path.isdir(path) else self.looks
+
+    def schedule(
+        self, handler: FileSystemEventHandler, path: str, recursive: bool
+    ) -> ObservedWatch:
+        return self._of(path).schedule(handler, path, recursive=recursive, event_filter=SAVED)
+
+    def unschedule(self, watch: ObservedWatch) -> None:
+        self._of(watch.path).unschedule(watch)
+
+    def start(self) -> None:
+        for observer in {self.is_told, self.looks}:
+            observer.start()
+
+    def stop(self) -> None:
+        for observer in {self.is_told, self.looks}:
+            observer.stop()
+
+    def join(self) -> None:
+        for observer in {self.is_told, self.looks}:
+            observer.join()
+
+
+def listen(server: LiveReloadServer) -> None:
+    """Let a `Watcher` watch what `server` watches, and will."""
+    paths = list(server._watched_paths)
+    for path in paths:
+        while path in server._watched_paths:
+            server.unwatch(path)
+    server.observer = Watcher(os.environ.get("POLL", "0") not in ("", "0"))  # type: ignore[assignment]
+    for path in paths:
+        server.watch(path)
 
 
 class Check(threading.Thread):
@@ -111,6 +175,7 @@ class Served:
         Raises PluginError where the address is taken.
         """
         _check_free(server)
+        listen(server)
         server.watch(self.folder.name)
         answer, root = server.serve_request, server.mount_path
 

@@ -22,6 +22,8 @@ UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|ve
 # A library for copy buttons, which the book makes itself, and how Mermaid would look.
 COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
 MERMAID = re.compile(r'"\.node circle[^"]*"')
+# Stops what moves while colours change. Each element of a page must be asked about it, twice as the page opens.
+SWITCHING = re.compile(r"\[data-md-color-switching\] \*[^{}]*\{[^{}]*\}")
 # Names, operators and brackets have the colour of the code around them: three in five of a page's
 # elements would say so, each to be sent, laid out and checked. The parts of a string bear one name,
 # so that those beside each other are one element.
@@ -119,7 +121,7 @@ def _kept(css: str, names: set[str]) -> str:
         used = ",".join(selector for selector in selectors if _can_match(selector, names))
         return used and used + matched["body"]
 
-    kept = RULE.sub(rule, re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S))
+    kept = RULE.sub(rule, SWITCHING.sub("", re.sub(r"/\*.*?\*/\s*", "", css, flags=re.S)))
     return re.sub(r"@(?:media|supports)[^{}]*\{\}", "", kept)
 
 

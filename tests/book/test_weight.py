@@ -70,6 +70,7 @@ def test_what_can_match_stays(trimmed, css):
         ".gone{a:'}.used{'}",
         ".gone:is(p,:not(a,b)),[data-kind='a,b']{a:b}",
         "/* a remark */",
+        "[data-md-color-switching] *,[data-md-color-switching] :after{a:b}",
     ],
 )
 def test_what_cannot_match_goes(trimmed, css):

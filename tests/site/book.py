@@ -128,6 +128,7 @@ BACK = """async () => {
 }"""
 
 CHAPTER = "foundations/dot-product.html"  # has every feature
+KINDS = ["index.html", "foundations/index.html", CHAPTER, "labs/heads.html", "glossary.html"]
 # Uses each feature of a chapter once, in any engine, and says what came of it: `USED` where all works.
 USED = {
     "focus": "H1",
@@ -210,8 +211,16 @@ USE = """async () => {
 }"""
 
 
+# How a test looks at a page that it shares, where it is not in a wide window as it opens.
+paper, unfolded, narrow = map(pytest.mark.window, ("paper", "unfolded", "narrow"))
+
 # Each page in turn; all tests of a page follow each other, and share it.
 each_page = pytest.mark.parametrize("path", PAGES)
+# One page of each kind; the others at night.
+each_kind = pytest.mark.parametrize(
+    "path",
+    [path if path in KINDS else pytest.param(path, marks=pytest.mark.engines) for path in PAGES],
+)
 each_chapter = pytest.mark.parametrize(
     "path", [path for path in PAGES if SOURCES[path] in CHAPTERS]
 )

@@ -22,6 +22,9 @@ APART = (
 )
 
 
+WINDOWS = ("wide", "paper", "unfolded", "narrow")  # in which order a page is looked at
+
+
 def shared_page(nodeid):
     """The page that a test opens for others as well, or None."""
     named = [path for path in book.PAGES if f"[{path}]" in nodeid or f"-{path}]" in nodeid]
@@ -35,13 +38,21 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
-    """What builds books of its own comes first, while another worker builds the site; pages last."""
+    """What builds books of its own comes first, while another worker builds the site; pages last.
+
+    Of a page, the tests that look at it in one window follow each other: each change of a window costs
+    as much as several of them.
+    """
     places = {path: number for number, path in enumerate(book.PAGES, 1)}
 
     def place(item):
         if "site" not in item.keywords:
-            return 0
-        return -1 if item.path.name == "test_serve.py" else places.get(shared_page(item.nodeid), 0)
+            return 0, 0
+        if item.path.name == "test_serve.py":
+            return -1, 0
+        number = places.get(shared_page(item.nodeid), 0)
+        mark = item.get_closest_marker("window")
+        return number, WINDOWS.index(mark.args[0]) if number and mark else 0
 
     items.sort(key=place)
 

@@ -7,7 +7,10 @@ import pytest
 
 from tests.site import book
 
-SIZES = pytest.mark.parametrize("size", [book.WIDE, book.NARROW], ids=["wide", "phone"])
+SIZES = pytest.mark.parametrize(
+    "size",
+    [pytest.param(book.WIDE, id="wide"), pytest.param(book.NARROW, id="phone", marks=book.narrow)],
+)
 # What has an address of its own, beside what the book links to.
 NAMED = "article :is(h1, h2, h3, h4, figure, p, div)[id]"
 

@@ -124,6 +124,7 @@ CARDS = """() => [...document.querySelectorAll('.cards')].map((table) => {
 
 
 @book.each_page
+@book.narrow
 def test_on_a_card_each_cell_bears_the_name_of_its_column(look, path):
     for table in look(path, book.NARROW, unfolded=True).evaluate(CARDS):
         for said, name in (pair for row in table for pair in row):

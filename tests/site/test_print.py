@@ -103,6 +103,7 @@ def faint(ink):
 
 
 @book.each_page
+@book.paper
 def test_a_page_is_printed_whole_and_legibly_from_the_dark_scheme(look, path):
     page = look(path)
     held, paper = printed(page)

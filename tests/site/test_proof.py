@@ -21,6 +21,7 @@ CODE = ", ".join(f".language-{name} pre > code" for name in ("python", "py", "py
 
 
 @book.each_chapter
+@book.unfolded
 def test_the_python_and_the_outputs_that_a_page_shows_are_those_that_were_checked(look, path):
     blocks = page.read(book.DOCS / book.SOURCES[path]).blocks
     shown = look(path, unfolded=True)

@@ -19,7 +19,7 @@ FURTHER_VIEW = 160_000  # of text; what a page includes comes on top
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
 # Home, a chapter and a lab stand for the others where the frame around the text is asked about.
-KINDS = ["index.html", book.CHAPTER, "labs/heads.html"]
+FRAMES = ["index.html", book.CHAPTER, "labs/heads.html"]
 PHONE = {"viewport": {"width": 360, "height": 780}, "has_touch": True, "is_mobile": True}
 
 
@@ -53,7 +53,7 @@ def test_no_page_asks_another_host_to_its_end(look, path):
     assert asked_elsewhere(page) == []
 
 
-@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize("path", FRAMES)
 def test_searching_and_choosing_colours_asks_no_other_host(visit, path):
     page = visit(path)
     open_search(page, "attention")
@@ -168,14 +168,19 @@ BY_WIDTH = ["scrollable-region-focusable", "target-size"]
 
 @book.each_page
 def test_axe_finds_nothing(look, passed, path):
-    """Every rule, in both schemes; on a phone what a width can change. No look of text is tried twice."""
-    whole = path in KINDS
-    passed, rules = (None, None) if whole else (passed, BY_WIDTH)
-    assert axe(look(path), passed=passed) == []
+    """Every rule, in both schemes. No look of text is tried twice, but on those that show the frame."""
+    assert axe(look(path), passed=None if path in FRAMES else passed) == []
+
+
+@book.each_kind
+@book.narrow
+def test_axe_finds_nothing_on_a_phone(look, passed, path):
+    """What a width can change; on pages that show the frame, every rule."""
+    passed, rules = (None, None) if path in FRAMES else (passed, BY_WIDTH)
     assert axe(look(path, book.NARROW), passed=passed, rules=rules) == []
 
 
-@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize("path", FRAMES)
 @pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW], ids=["1280", "375"])
 def test_axe_finds_nothing_in_the_open_search_and_the_menu_where_it_folds(
     visit, passed, path, viewport
@@ -330,6 +335,7 @@ IDLE = """() => [...document.querySelectorAll('.md-content article *')].filter((
 
 
 @book.each_page
+@book.unfolded
 @pytest.mark.parametrize("window", [PHONE, {}], ids=["360", "1280"])
 def test_the_tab_key_stops_at_what_acts_or_scrolls_and_nowhere_else(look, path, window):
     """What scrolls has a name as well."""

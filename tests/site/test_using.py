@@ -21,7 +21,7 @@ RUNNING = [
 ]
 each_running = pytest.mark.parametrize("path", RUNNING)
 
-# Presses buttons one by one, and returns what each has copied.
+# Presses buttons one by one, and returns what each has copied. Each waits for the clipboard of the machine.
 CLICK_AND_READ = """async (buttons) => {
   const copied = [];
   for (const button of [buttons].flat()) {
@@ -52,12 +52,24 @@ def page_with(site):
 ABOVE = ".md-content article [data-copy=above]"
 
 
+# The same, of a clipboard that keeps what is written to it; the page gets its own one back.
+CLICK_AND_KEEP = """(buttons) => {
+  const copied = [], { clipboard } = navigator;
+  const give = (value) => Object.defineProperty(navigator, 'clipboard', { configurable: true, value });
+  give({ writeText: async (text) => copied.push(text) });
+  for (const button of buttons) button.click();
+  give(clipboard);
+  return copied;
+}"""
+
+
 @each_running
+@book.unfolded
 def test_each_block_is_copied_with_everything_above(look, walk, path):
-    """After a click, the last one: it has all others in it."""
+    """After a click, the last one, with the clipboard of the machine: it has all others in it."""
     programs = export.programs(page.read(book.DOCS / book.SOURCES[path]))
     buttons = look(path, unfolded=True).locator(ABOVE)
-    assert buttons.evaluate_all(CLICK_AND_READ) == programs
+    assert buttons.evaluate_all(CLICK_AND_KEEP) == programs
     buttons = walk(path).locator(ABOVE)
     assert buttons.count() == len(programs)
     assert buttons.last.evaluate(CLICK_AND_READ) == programs[-1:]
@@ -332,7 +344,7 @@ def test_from_a_disk_text_waits_for_its_font_and_words_are_explained(site, unzip
     assert link.get("title").startswith("One unit of a sequence")
 
 
-@book.each_page
+@book.each_kind
 def test_a_page_works_from_a_disk(look, from_disk, path):
     served = look(path)
     shown = from_disk(path)

@@ -60,6 +60,7 @@ def window(width):
 
 
 @book.each_page
+@book.unfolded
 def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look, path):
     page = look(path, window(768), unfolded=True)
     wrong = {}
@@ -72,6 +73,7 @@ def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look,
 
 
 @book.each_page
+@book.narrow
 def test_a_phone_shows_charts_maps_and_tables_whole_and_says_where_more_is_hidden(look, path):
     page = look(path, book.NARROW, unfolded=True)
     found = page.evaluate(LOOK)
