@@ -648,6 +648,7 @@ WRONG = {
             "[context[:, rank::n] for rank in range(n)]",
         ),
         "each part is sent whole": ("shard * (n - 1) // n", "shard * (n - 1)"),
+        "one device is not asked": ("for answer in answers[1:]:", "for answer in answers[2:]:"),
     },
     "production/linear.md": {
         "no feature map": ("def phi(x):\n    return F.elu(x) + 1", "def phi(x):\n    return x"),
