@@ -568,6 +568,41 @@ WRONG = {
         ),
         "the cap is no cap": ("capped = 5 * (scores / 5).tanh()", "capped = 5 * (scores / 5)"),
     },
+    "production/sparse.md": {
+        "the bound is once the lost weight": ("{2 * lost.abs() * longest", "{lost.abs() * longest"),
+        "the weights are not shared out anew": (
+            "read = scores[chosen].softmax(dim=0) @ values[chosen]",
+            "read = weights[chosen] @ values[chosen]",
+        ),
+        "no relu": ("index_weight @ products.relu()", "index_weight @ products"),
+        "the queries are not weighed": (
+            "one_query = index_weight @ index_query",
+            "one_query = index_query.sum(dim=0)",
+        ),
+        "the indexer is not trained": (
+            "    optimizer.step()\n```",
+            "    optimizer.zero_grad()\n```",
+        ),
+        "the earlier is better": (
+            "later_is_better = torch.arange(T).double()",
+            "later_is_better = -torch.arange(T).double()",
+        ),
+        "values as wide as keys": (
+            "return heads * keys * (latent + rope + latent)",
+            "return heads * keys * 2 * (latent + rope)",
+        ),
+        "the indexer's keys are not held": (
+            "tokens * (token + index_dim * number)",
+            "tokens * (token + 0 * number)",
+        ),
+        "blocks of one key": ("8 // size, size), T)[:, 0]", "8 // size, 1), T)[:, 0]"),
+        "the future is hidden in time": (
+            "return summed(*parts(x))\n\n\ndef no_relu",
+            "return hidden(summed(*parts(x)))\n\n\ndef no_relu",
+        ),
+        "the same pairing": ('pairing="interleaved"))\n```', 'pairing="half"))\n```'),
+        "the root is forgotten": ("* (4 * 8) ** 0.5", "* 1 ** 0.5"),
+    },
     "production/flash.md": {
         "stores the scores too": (
             "            scores = query @ K.load(columns).T",

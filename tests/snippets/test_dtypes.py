@@ -36,6 +36,7 @@ from snippets.ring_attention import ring_attention
 from snippets.rope import RotaryPositions
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
 from snippets.self_attention import SelfAttention
+from snippets.sparse_attention import attend_chosen, best_keys, compressed_attention
 from snippets.speculative_sampling import speculative_sampling
 from tests.snippets.problems import SNIPPETS
 
@@ -234,6 +235,13 @@ CASES = {
         texts,
         lambda: GatedDeltaNet(16, 4, num_key_heads=2, head_dim=8),
         backward=False,
+    ),
+    "sparse_attention": Case(
+        lambda _, *x: attend_chosen(*x, best_keys(some(2, 1, T, T, seed=7), 40)),
+        lambda: heads(4, 2),
+    ),
+    "sparse_attention, compressed keys": Case(
+        lambda _, *x: compressed_attention(*x, 4), lambda: heads(4, 2)
     ),
     "gpt": Case(lambda m, x: m(x), tokens, lambda: GPT(VOCABULARY, 40, 16, 2, 2)),
     "llama": Case(lambda m, x: m(x), tokens, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)),

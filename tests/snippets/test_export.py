@@ -16,6 +16,7 @@ from snippets.multi_head_attention import MultiHeadAttention
 from snippets.positions import LearnedPositions
 from snippets.rope import RotaryPositions
 from snippets.self_attention import SelfAttention
+from snippets.sparse_attention import Indexer
 from tests.snippets.facts import assert_equal
 from tests.snippets.problems import SNIPPETS
 
@@ -35,6 +36,7 @@ MODULES = {
     "LatentAttention": lambda: LatentAttention(8, 2, **LATENT, rotate=RotaryPositions(2)),
     # A latent so narrow that absorbing is the cheaper way for a whole prompt, too.
     "LatentAttention, absorbed": lambda: LatentAttention(8, 2, latent_dim=1, head_dim=4),
+    "Indexer": lambda: Indexer(8, 3, 4, k=2, rope_dim=2, rotate=RotaryPositions(2)),
     "LearnedPositions": lambda: LearnedPositions(32, 8),
     "GPT": lambda: GPT(VOCABULARY, 32, 8, 2, 1).eval(),
     "Llama": lambda: Llama(VOCABULARY, 8, 2, 1, num_kv_heads=1, hidden_dim=12),

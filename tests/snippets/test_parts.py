@@ -28,6 +28,7 @@ from snippets.ring_attention import ring_attention
 from snippets.rope import RotaryPositions
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
 from snippets.self_attention import SelfAttention
+from snippets.sparse_attention import Indexer, attend_chosen
 from tests.snippets.problems import SNIPPETS
 from tests.snippets.test_cost import peak
 from tests.snippets.test_dtypes import CASES as DTYPES
@@ -65,6 +66,9 @@ CALLS = {
     "ring_attention": lambda x: ring_attention(*3 * [x[None, : T // 16]], OneOf16()),
     "linear_attention": lambda x: linear_attention(x, x, x)[0],
     "gated_memory": lambda x: gated_memory(x, x, x, beta=x[:, :1].sigmoid())[0],
+    "sparse_attention": lambda x: attend_chosen(
+        *3 * [x[None, None]], Indexer(CHANNELS, 1, 16, k=256)(x[None])
+    ),
 }
 PARAMETERS = {"positions": 4}  # MiB that a call above makes once, and no pass does
 COPIES = {"attention_backward": 4}  # of the input, made to ask for a gradient
