@@ -580,8 +580,8 @@ WRONG = {
             "one_query = index_query.sum(dim=0)",
         ),
         "the indexer is not trained": (
-            "    optimizer.step()\n```",
-            "    optimizer.zero_grad()\n```",
+            "    optimizer.step()\nprint",
+            "    optimizer.zero_grad()\nprint",
         ),
         "the earlier is better": (
             "later_is_better = torch.arange(T).double()",
@@ -600,7 +600,7 @@ WRONG = {
             "return summed(*parts(x))\n\n\ndef no_relu",
             "return hidden(summed(*parts(x)))\n\n\ndef no_relu",
         ),
-        "the same pairing": ('pairing="interleaved"))\n```', 'pairing="half"))\n```'),
+        "the same pairing": ('pairing="interleaved")))\n```', 'pairing="half")))\n```'),
         "the root is forgotten": ("* (4 * 8) ** 0.5", "* 1 ** 0.5"),
     },
     "production/flash.md": {
