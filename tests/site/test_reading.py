@@ -162,6 +162,21 @@ def at_hand(browser, site, address, longest):
     return set(weight(site, address, loaded))
 
 
+# Keeps each style whose address is set once there is text: all of that is laid out anew.
+SET_AGAIN = """window.again = [];
+new MutationObserver((changes) => {
+  for (const { target } of changes) if (target.rel === "stylesheet" && document.body) again.push(target.href);
+}).observe(document, { attributeFilter: ["href"], subtree: true });"""
+
+
+def test_no_style_is_loaded_again_once_there_is_text(visit, address):
+    page = visit("cite.html")
+    page.context.add_init_script(SET_AGAIN)
+    page.goto(address + book.CHAPTER)
+    page.wait_for_selector("[data-copy=above]", state="attached")  # the theme has started
+    assert page.evaluate("again") == []
+
+
 # What a narrower window can change in the text. The frame around it is the same on every page.
 BY_WIDTH = ["scrollable-region-focusable", "target-size"]
 

@@ -117,6 +117,14 @@ def test_pointing_at_a_heatmap_lights_the_labels_of_the_cell(arrive, page_with):
     assert table.evaluate(LIT) == labels_of(cell)
 
 
+def test_with_scripts_off_pointing_at_a_heatmap_lights_the_label_of_the_row(visit, page_with):
+    path = page_with('class="output', 'class="heatmap')
+    table = visit(path, java_script_enabled=False).locator(".output .heatmap").first
+    row = table.locator("tbody tr").last
+    row.locator("td").last.hover()
+    assert table.evaluate(LIT) == [row.locator("th").inner_text()]
+
+
 def test_arrow_keys_walk_through_a_heatmap(arrive, page_with):
     shown = arrive(page_with('class="output', 'class="heatmap'))
     table = shown.locator(".output .heatmap").first
