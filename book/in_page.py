@@ -18,8 +18,10 @@ from page import Page  # type: ignore[import-not-found]
 from book.figures import drawn
 from literate import compare
 
+TOO_MUCH = ("Array buffer allocation failed", "cannot fit 'int' into an index-sized integer")
 FULL = "MemoryError: this is more than the memory of a page holds"
 DEEP = "RecursionError: a function calls itself without an end"
+LEFT = "SystemExit: a block cannot end the page"
 
 
 @dataclass
@@ -120,8 +122,10 @@ def _refused(step: Step, result: Any) -> dict[str, Any]:
     """Say where a block stopped, in words that a reader can use, and what it had printed."""
     lines = step.code.split("\n")
     error = result.last_line
-    if result.raised == "MemoryError" or "Array buffer allocation failed" in error:
+    if result.raised == "MemoryError" or any(words in error for words in TOO_MUCH):
         error = FULL
+    elif result.raised == "SystemExit":
+        error = LEFT
     elif "Maximum call stack size exceeded" in error or result.raised == "RecursionError":
         error = DEEP
     return {

@@ -26,6 +26,7 @@ MISSING = (
     (ImportError, "cannot import name ", ""),
     (RuntimeError, "can't start new thread", "a page cannot start threads"),
     (OSError, "Function not implemented", "a page cannot start processes"),
+    (OSError, "[Errno 138] emscripten", "a page cannot start processes"),
 )
 
 

@@ -391,7 +391,8 @@
     const one = page?.running;
     if (failed !== undefined) {
       end();
-      return one && finish(one, "wrong", `Python did not run: ${failed}.`);
+      const said = /call stack/.test(failed) ? "A function calls itself without an end. The next run starts Python anew." : `Python did not run: ${failed}.`;
+      return one && finish(one, "wrong", said);
     }
     if (!one) return;
     if (share) one.strip.querySelector("progress").value = Math.min(share, 1);
@@ -444,7 +445,7 @@
     const where = [];
     if (!check && line) where.push(` In line ${line}: `, make("code", "", code));
     const above = at === one.at ? "" : "A block above stops. ";
-    const said = make("span", "run-error", above, make("b", "", words || error), ...where);
+    const said = make("span", "run-error", above, make("b", "", words || (error.includes(lacks) ? error : `${lacks}.`)), ...where);
     if (lacks && colab) {
       const link = make("a", "", "Run in Colab");
       link.href = colab;

@@ -84,7 +84,7 @@ class device:  # noqa: N801 - PyTorch's name
         if self.type not in ("cpu", "meta"):
             if self.type in ("cuda", "mps", "xpu"):
                 raise AssertionError(
-                    f"the small torch of this page has no {self.type}; open the page in Colab"
+                    f"{self.type} is not in the small torch of this page; open the page in Colab"
                 )
             raise RuntimeError(
                 f"Expected one of cpu, cuda, … device type at start of device string: {text}"

@@ -398,7 +398,21 @@ MISTAKES = {
     "index": ("print(numbers[9])\n", "IndexError: index 9 is out of bounds"),
     "dtype": ("torch.ones(2, 2) @ torch.ones(2, 2).long()\n", "RuntimeError: expected m1 and m2"),
     "lacking": ("torch.fft.fft(numbers)\n", "is not in the small torch of this page"),
-    "exit": ("exit()\n", ""),
+    "exit": ("exit()\n", "SystemExit: a block cannot end the page"),
+    "file": ("open('notes.txt')\n", "No such file or directory: 'notes.txt' In line 1: open"),
+    "zero": ("1 / 0\n", "ZeroDivisionError: division by zero In line 1: 1 / 0"),
+    "del": ("del mean\nmean(numbers)\n", "NameError: name 'mean' is not defined"),
+    "device": ("numbers.to('cuda')\n", "cuda is not in the small torch of this page"),
+    "attribute": ("numbers.meen()\n", "AttributeError: 'Tensor' object has no attribute 'meen'"),
+    "argument": ("mean()\n", "TypeError: mean() missing 1 required positional argument: 'values'"),
+    "unpack": ("a, b = numbers\n", "ValueError: too many values to unpack"),
+    "gradient": ("numbers.sum().backward()\n", "RuntimeError: element 0 of tensors does not require"),
+    "length": ("x = 'a' * 10**10\n", "MemoryError: this is more than the memory"),
+    "process": ("import subprocess\nsubprocess.run(['ls'])\n", "a page cannot start processes"),
+    "stack": (
+        "import sys\nsys.setrecursionlimit(10**9)\n\n\ndef f():\n    f()\n\n\nf()\n",
+        "A function calls itself without an end. The next run starts Python anew.",
+    ),
     "assert": ("assert mean(numbers) == 1, 'no'\n", "AssertionError: no In line 1: assert"),
 }
 
