@@ -27,6 +27,7 @@ PACKED = (
     "book/__init__.py",
     "book/figures/__init__.py",
     "book/figures/drawn.py",
+    "book/figures/plain_chart.py",
     "book/figures/tables.py",
     "book/in_page.py",
     "literate/__init__.py",

@@ -388,13 +388,35 @@ def chart(text: str, x_name: str = "", y_name: str = "") -> str:
     Raises:
         DrawingError: the text is no table of numbers, or nothing says what several lines count.
     """
-    from matplotlib import rc_context  # here, so that a page without charts never pays for it
+    table = check_chart(text, y_name)
+    x_name, y_name = x_name or table.names[0], y_name or table.names[1]
+    words = _words(table, x_name, y_name)
+    try:
+        import matplotlib  # noqa: F401 - here, so that a page without charts never pays for it
+    except ImportError:  # in a reader's browser
+        svg = _plain(table, x_name, y_name, words)
+    else:
+        svg = _slim(_drawn(table, x_name, y_name), words)
+    return f'<div class="chart">{svg}</div>'
+
+
+def _plain(table: Table, x_name: str, y_name: str, words: str) -> str:
+    from book.figures import plain_chart
+
+    dashes = [dash if dash[0] else () for dash in DASHES]
+    logs, axes = _logs(table), (x_name, y_name)
+    drawn = plain_chart.draw(table.names, table.columns, logs, axes, dashes, _apart)
+    box = f"0 0 {plain_chart.WIDTH:g} {plain_chart.HEIGHT:g}"
+    return f'<svg role="img" aria-label="{escape(words)}" viewBox="{box}">{drawn}</svg>'
+
+
+def _drawn(table: Table, x_name: str, y_name: str) -> str:
+    """Return the SVG of a line chart, as Matplotlib draws it."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    table = check_chart(text, y_name)
     x, *series = table.columns
-    x_name, y_name = x_name or table.names[0], y_name or table.names[1]
     with rc_context(CHART):  # type: ignore[arg-type]
         figure = Figure(figsize=(5, 2.9), layout="constrained")
         FigureCanvasSVG(figure)
@@ -411,7 +433,14 @@ def chart(text: str, x_name: str = "", y_name: str = "") -> str:
             _name_lines(axes, table.names[1:])
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return f'<div class="chart">{_slim(file.getvalue(), _words(table, x_name, y_name))}</div>'
+    return file.getvalue()
+
+
+def _logs(table: Table) -> tuple[bool, bool]:
+    """Say whether x, and whether the others, are drawn on a log scale."""
+    x, *series = table.columns
+    every = [value for y in series for value in y if math.isfinite(value)]
+    return _log(x), bool(every) and _log(every)
 
 
 def check_chart(text: str, y_name: str) -> Table:
@@ -424,9 +453,8 @@ def check_chart(text: str, y_name: str) -> Table:
 
 
 def _dress(axes, table: Table, x_name: str, y_name: str) -> None:
-    x, *series = table.columns
-    every = [value for y in series for value in y if math.isfinite(value)]
-    logs = {"x": _log(x), "y": bool(every) and _log(every)}
+    x = table.columns[0]
+    logs = dict(zip("xy", _logs(table), strict=True))
     if logs["x"]:
         axes.set_xscale("log", base=2)
         ticks = x[:: math.ceil(len(x) / 9)]

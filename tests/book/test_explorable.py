@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 from bs4 import BeautifulSoup
@@ -259,3 +260,48 @@ def test_what_a_chart_says_in_words_is_text_and_not_markup():
     assert (
         BeautifulSoup(drawn, "html.parser").svg["aria-label"].endswith('"a" < b goes from 2 to 3.')
     )
+
+
+def places(drawn, mark):
+    """Return where the points of each line stand, as shares of the way from its first to its last."""
+    lines = [path["d"] for path in drawn.select("path") if mark in path.get("style", "")]
+    points = [
+        [tuple(map(float, p.split())) for p in d[2:].replace("\n", " ").split(" L ")] for d in lines
+    ]
+    return [
+        [
+            (
+                (x - line[0][0]) / (line[-1][0] - line[0][0]),
+                (y - line[0][1]) / (line[-1][1] - line[0][1]),
+            )
+            for x, y in line
+        ]
+        for line in points
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x  a\n1  2\n2  5\n4  3",
+        "x  a  b\n1  0.1  3\n2  5  8\n4  3  20",
+        "x  a\n1  1\n10  40\n1000  200",
+    ],
+    ids=["a line", "two", "logarithms"],
+)
+def test_without_matplotlib_a_chart_is_the_same(text, monkeypatch):
+    """Its words, its names, and where its points stand between the ends of a line."""
+    theirs = BeautifulSoup(tables.chart(text, "steps", "size"), "html.parser")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ours = BeautifulSoup(tables.chart(text, "steps", "size"), "html.parser")
+    assert ours.svg["aria-label"] == theirs.svg["aria-label"]
+    assert ours.svg["viewbox"] == theirs.svg["viewbox"]
+    lines = text.split("\n")[0].split()[1:]
+    said = {element.text.replace(" (log scale)", "") for element in ours.select("text")}
+    assert said >= {"size", "steps", *(lines if len(lines) > 1 else [])}
+    close = pytest.approx
+    for ours_, theirs_ in zip(
+        places(ours, "width: 1.6"), places(theirs, "width: 1.6"), strict=True
+    ):
+        for (x, y), (a, b) in zip(ours_, theirs_, strict=True):
+            assert (x, y) == (close(a, abs=0.02), close(b, abs=0.02))

@@ -69,6 +69,19 @@ IndexError: index 7 is out of bounds for dimension 0 with size 3
 import processes_galore
 ```
 
+```python
+print("step  first  last")
+for step in range(3):
+    print(f"{step:4} {step / 4:6.2f} {step * numbers[-1]:5.1f}")
+```
+
+```output chart x="step" y="size"
+step  first  last
+   0   0.00   0.0
+   1   0.25   4.0
+   2   0.50   8.0
+```
+
 **Predict** the sum.
 
 ```python
@@ -116,7 +129,7 @@ def check_1(answer):
     ```
 '''
 # The blocks of that page.
-SETS, MEAN, HEAT, RAISES, PREDICTED, STUB, CHECK, SOLUTION = range(8)
+SETS, MEAN, HEAT, RAISES, CHART, PREDICTED, STUB, CHECK, SOLUTION = range(9)
 # What npm's packages hold, and what was made of them as book/README.md says.
 STORED = {
     "codemirror.js": "5d9c49d39d55fd23ab5e40c1fe5d38c9e3d5081a6f8f22c7201ef709361fbca0",
@@ -244,7 +257,7 @@ def test_a_block_that_does_not_run_here_says_why_in_place_of_run(plain):
     assert block.evaluate("(block) => block.nextElementSibling.textContent") == (
         "Does not run in the page: it starts processes."
     )
-    assert plain.locator(".page-runs").inner_text() == "8 of 9 blocks run here"
+    assert plain.locator(".page-runs").inner_text() == "9 of 10 blocks run here"
 
 
 def test_nothing_is_loaded_before_the_first_touch_and_nothing_from_elsewhere(alone, small):
@@ -293,6 +306,34 @@ def test_a_heatmap_is_drawn_from_what_was_printed_and_keeps_its_address(plain):
     assert table.locator("th[scope=row]").all_inner_texts() == ["boat", "loan"]
     assert table.locator("td[id]").all_inner_texts() == ["1.0000", "0.0000", "0.2500", "0.7500"]
     assert plain.locator("#few-1-1").count() == 1
+
+
+def test_a_chart_is_drawn_from_what_was_printed(plain):
+    edit(
+        plain,
+        CHART,
+        "print('step  first  last')\nfor step in range(5):\n    print(f'{step:4} {step * 3:6.2f} {-step:5.1f}')\n",
+    )
+    assert run(plain, CHART)[0] == "moved"
+    drawn = plain.locator(".run-output .chart svg")
+    assert drawn.get_attribute("aria-label") == (
+        "Line chart of size against step, from 0 to 4: first goes from 0 to 12; last goes from 0 to -4."
+    )
+    names = drawn.locator("text").all_text_contents()
+    assert [name for name in names if not name.strip("-.0123456789")][:5] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
+    assert [name for name in names if name.strip("-.0123456789")] == [
+        "step",
+        "size",
+        "first",
+        "last",
+    ]
+    assert drawn.locator("circle").count() == 10
 
 
 EXPLORED = """() => [...document.querySelectorAll('attention-explorable tbody tr')].slice(0, 2)
@@ -406,7 +447,10 @@ MISTAKES = {
     "attribute": ("numbers.meen()\n", "AttributeError: 'Tensor' object has no attribute 'meen'"),
     "argument": ("mean()\n", "TypeError: mean() missing 1 required positional argument: 'values'"),
     "unpack": ("a, b = numbers\n", "ValueError: too many values to unpack"),
-    "gradient": ("numbers.sum().backward()\n", "RuntimeError: element 0 of tensors does not require"),
+    "gradient": (
+        "numbers.sum().backward()\n",
+        "RuntimeError: element 0 of tensors does not require",
+    ),
     "length": ("x = 'a' * 10**10\n", "MemoryError: this is more than the memory"),
     "process": ("import subprocess\nsubprocess.run(['ls'])\n", "a page cannot start processes"),
     "stack": (
