@@ -250,6 +250,10 @@ WRONG = {
             "for budget in (256, 16):",
             "for budget in (256, 256):",
         ),
+        "a token attends to no key before its piece": (
+            "keys = (start + end) / 2",
+            "keys = (end - start) / 2",
+        ),
         "alone with another draw": ("[draws(seed)], cache=KVCache", "[draws(0)], cache=KVCache"),
         "the memory is large": (
             "for blocks in (64, 6):\n    server",
@@ -258,7 +262,7 @@ WRONG = {
         "they come at once": ("if step == 0:", "if step == 1:"),
         "a larger number is even": ("torch.tensor(256.0)", "torch.tensor(64.0)"),
         "the pieces are not rounded": (
-            "sum(products.unbind(dim=-1)).bfloat16()",
+            "sum(products.unbind(dim=-1)).to(kept)",
             "sum(products.unbind(dim=-1))",
         ),
         "each position has the first one's logits": ("x[:, None].float()", "x[:1, None].float()"),
@@ -272,8 +276,8 @@ WRONG = {
             "        request.read = 0\n\n\nclass WritesShared",
         ),
         "the shared block is copied": (
-            "self.users[block] = 1  # as if nobody else used it",
-            "self.users[block] = self.users[block]",
+            "[min(known, 1) for known in users]",
+            "list(users)",
         ),
         "one user less, not none": ("self.users[block] = 0", "self.users[block] -= 0"),
     },
