@@ -750,12 +750,6 @@ WRONG = {
             "return ((found == places) & (scores > 0.1))",
             "return ((found == places - 6) & (scores > 0.1))",
         ),
-        "the chunk reads a state that has not faded": (
-            "outputs.append((q * G.exp()) @ state + pairs",
-            "outputs.append(q @ state + pairs",
-        ),
-        "what is written does not fade": ("(k * left).T @ u", "k.T @ u"),
-        "corrects by later writes": ("pairs(k, k, fade)).tril(-1)", "pairs(k, k, fade)).tril(-2)"),
         "the right step is compared with itself": (
             "run(rule, keys, values, alphas, beta), run(step",
             "run(step, keys, values, alphas, beta), run(step",
