@@ -19,6 +19,7 @@ NAMES = (
     "scaling",
     "serving",
     "sinks",
+    "steps",
     "time-and-memory",
     "translator",
 )
