@@ -229,9 +229,17 @@ class HeavyHitters:
     @property
     def positions(self) -> Tensor:
         """The positions of the tokens that each head holds, (batch, kv_heads, held)."""
+        return self._of_each_token(3)
+
+    @property
+    def received(self) -> Tensor:
+        """The weight that each token held has received, (batch, kv_heads, held)."""
+        return self._of_each_token(2)
+
+    def _of_each_token(self, which: int) -> Tensor:
         if self._held is None:
-            raise ValueError("length must be at least 1 before positions are asked for, got 0")
-        return self._held[3].squeeze(-1)
+            raise ValueError("length must be at least 1 before tokens are asked for, got 0")
+        return self._held[which].squeeze(-1)
 
     def __repr__(self) -> str:
         return f"HeavyHitters(keep={self.keep}, recent={self.recent}, length={self.length})"

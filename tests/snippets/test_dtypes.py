@@ -32,6 +32,7 @@ from snippets.multi_head_attention import MultiHeadAttention
 from snippets.online_softmax import attend_part, merge
 from snippets.paged_server import PagedServer
 from snippets.positions import LearnedPositions, sinusoidal_positions
+from snippets.quantized_cache import HeavyHitters, QuantizedCache
 from snippets.ring_attention import ring_attention
 from snippets.rope import RotaryPositions
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
@@ -129,6 +130,13 @@ def merged(_, query, key, value):
     return total.context(), total.logsumexp()
 
 
+def evicted(_, *inputs):
+    """Attention to one token after the other, with room for 64."""
+    cache = HeavyHitters(64, recent=64)
+    steps = zip(*(part.split(1, dim=-2) for part in inputs), strict=True)
+    return torch.cat([cache.attend(*step) for step in steps], dim=-2)
+
+
 def forgets(_, query, key, value, beta, decay):
     """A memory with decay and delta rule, whose keys want length 1."""
     key, log_decay = F.normalize(key, dim=-1), F.logsigmoid(decay)
@@ -207,6 +215,14 @@ CASES = {
         backward=False,
         **SAME,
     ),
+    "quantized_cache": Case(
+        lambda _, k, v: QuantizedCache(bits=8).update(k, v),
+        lambda: heads()[1:],
+        roundings=8,
+        backward=False,
+        **SAME,
+    ),
+    "quantized_cache, fewer tokens": Case(evicted, lambda: heads(4, 2), backward=False),
     "gated_attention, the operator": Case(
         lambda _, q, k, v, sink: sink_attention(q, k, v, sink, is_causal=True),
         lambda: (*heads(4, 2), some(4, seed=9)),

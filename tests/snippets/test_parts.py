@@ -24,6 +24,7 @@ from snippets.linear_attention import linear_attention
 from snippets.multi_head_attention import MultiHeadAttention
 from snippets.online_softmax import attend_part
 from snippets.positions import LearnedPositions
+from snippets.quantized_cache import QuantizedCache
 from snippets.ring_attention import ring_attention
 from snippets.rope import RotaryPositions
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
@@ -56,6 +57,7 @@ CALLS = {
     "rope": lambda x: RotaryPositions(CHANNELS)(x[None, None], torch.arange(T)),
     "attention_masks": lambda x: keep_window(1024, T),
     "kv_cache": lambda x: KVCache(T).update(x[None, None], x[None, None]),
+    "quantized_cache": lambda x: QuantizedCache().update(x[None, None], x[None, None]),
     "grouped_query_attention": lambda x: GroupedQueryAttention(CHANNELS, 1)(x[None]),
     "gated_attention": lambda x: GatedAttention(CHANNELS, 1)(x[None]),
     "latent_attention": lambda x: LatentAttention(CHANNELS, 1, latent_dim=16, head_dim=CHANNELS)(

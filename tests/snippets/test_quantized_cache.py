@@ -138,6 +138,8 @@ def the_smallest_sum_makes_room(part=file):
                 wanted = weights @ value[b, h, held]
                 assert torch.allclose(found[b, 2 * h : 2 * h + 2, t], wanted, atol=1e-10)
             assert cache.positions[b, h].tolist() == held
+            wanted = torch.tensor([received[token] for token in held])
+            assert torch.allclose(cache.received[b, h], wanted, atol=1e-5)
     assert cache.length == 10
 
 
