@@ -76,7 +76,7 @@ class QuantizedCache:
             raise ValueError(f"group must be a positive integer, got {group!r}")
         self.bits, self.group = bits, group
         self.length = 0  # tokens held so far, which is also the position of the next one
-        self._rounded: list[tuple[Rounded, Rounded]] = []  # keys and values of each full group
+        self._rounded: list[tuple[Rounded, Rounded]] = []  # keys and values of full groups
         self._newest: tuple[Tensor, Tensor] | None = None  # fewer than a group, as they came
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,32 +91,36 @@ class QuantizedCache:
             full they are rounded, the new ones too.
         """
         self._check(keys, values)
+        new = keys.size(-2)
         if self._newest is not None:
             keys, values = (
                 torch.cat(pair, dim=-2) for pair in zip(self._newest, (keys, values), strict=True)
             )
-        while keys.size(-2) >= self.group:
-            full = keys[..., : self.group, :], values[..., : self.group, :]
+        full = keys.size(-2) // self.group * self.group  # tokens of full groups
+        if full:
+            groups = [
+                part[..., :full, :].unflatten(-2, (-1, self.group)) for part in (keys, values)
+            ]
             by_channel, by_token = (
-                quantize(full[0], self.bits, -2),
-                quantize(full[1], self.bits, -1),
+                quantize(groups[0], self.bits, -2),
+                quantize(groups[1], self.bits, -1),
             )
             self._rounded.append((by_channel, by_token))
-            keys, values = keys[..., self.group :, :], values[..., self.group :, :]
+            keys, values = keys[..., full:, :], values[..., full:, :]
         self._newest = keys.clone(), values.clone()  # not a view, which would keep all that came
-        self.length = self.group * len(self._rounded) + keys.size(-2)
+        self.length += new  # only now, when both are kept
         return self._all(0), self._all(1)
 
     def _all(self, which: int) -> Tensor:
         """Return the keys, 0, or the values, 1, of all tokens."""
         assert self._newest is not None
-        old = [dequantize(group[which], self.bits) for group in self._rounded]
+        old = [dequantize(groups[which], self.bits).flatten(-3, -2) for groups in self._rounded]
         return torch.cat([*old, self._newest[which]], dim=-2)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held: codes, lowest numbers, steps, and the tokens that wait."""
-        tensors = [tensor for group in self._rounded for part in group for tensor in part]
+        tensors = [tensor for groups in self._rounded for part in groups for tensor in part]
         return sum(tensor.nbytes for tensor in (*tensors, *(self._newest or ())))
 
     def __repr__(self) -> str:

@@ -553,14 +553,17 @@ WRONG = {
             "return rounded(x.unflatten(-2, (-1, tokens)), bits, dim=-2).flatten(-3, -2)",
             "return rounded(x, bits, dim=-1)",
         ),
-        "the newest are rounded too": ("while keys.shape[-2] >= self.group", "while keys.shape[-2]"),
+        "the newest are rounded too": (
+            "while keys.shape[-2] >= self.group",
+            "while keys.shape[-2]",
+        ),
         "the waiting class rounds keys by token": (
             "rounded(group[0], self.bits, -2)",
             "rounded(group[0], self.bits, -1)",
         ),
         "codes alone are counted": ("32 / group + 32 / head_dim", "0"),
         "values share a step as keys do": ("32 / group + 32 / head_dim", "64 / group"),
-        "by age in both halves": ("(\"the smallest sum goes\", 2)", "(\"the smallest sum goes\", 4)"),
+        "by age in both halves": ('("the smallest sum goes", 2)', '("the smallest sum goes", 4)'),
         "all rooms are windows": (
             "HeavyHitters(keep, recent=keep // 2)",
             "HeavyHitters(keep, recent=keep)",

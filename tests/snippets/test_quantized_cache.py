@@ -172,11 +172,17 @@ WRONG = {
         "(packed.unsqueeze(-1) >> places.flip(0))",
     ),
     "codes lie on each other": ("(share << places)", "share"),
-    "keys by token": ("quantize(full[0], self.bits, -2)", "quantize(full[0], self.bits, -1)"),
-    "values by channel": ("quantize(full[1], self.bits, -1)", "quantize(full[1], self.bits, -2)"),
-    "a full group waits": ("while keys.size(-2) >= self.group", "while keys.size(-2) > self.group"),
-    "rounds at once": ("while keys.size(-2) >= self.group", "while keys.size(-2) >= 1"),
-    "one group an update": ("while keys.size(-2) >= self.group", "if keys.size(-2) >= self.group"),
+    "keys by token": ("quantize(groups[0], self.bits, -2)", "quantize(groups[0], self.bits, -1)"),
+    "values by channel": (
+        "quantize(groups[1], self.bits, -1)",
+        "quantize(groups[1], self.bits, -2)",
+    ),
+    "a full group waits": ("keys.size(-2) // self.group *", "(keys.size(-2) - 1) // self.group *"),
+    "one group an update": (
+        "keys.size(-2) // self.group *",
+        "min(keys.size(-2) // self.group, 1) *",
+    ),
+    "a step for all groups": ("(-1, self.group)) for part", "(1, full)) for part"),
     "the newest come first": (
         "torch.cat([*old, self._newest[which]], dim=-2)",
         "torch.cat([self._newest[which], *old], dim=-2)",
@@ -186,10 +192,10 @@ WRONG = {
         "if False:\n            keys",
     ),
     "keys twice": ("return self._all(0), self._all(1)", "return self._all(0), self._all(0)"),
-    "the length of full groups": ("len(self._rounded) + keys.size(-2)", "len(self._rounded)"),
+    "the length of full groups": ("self.length += new", "self.length += full"),
     "codes alone are counted": (
-        "for part in group for tensor in part]",
-        "for part in group for tensor in part[:1]]",
+        "for part in groups for tensor in part]",
+        "for part in groups for tensor in part[:1]]",
     ),
     "no scale": ("@ keys.mT / key.size(-1) ** 0.5", "@ keys.mT"),
     "heads in another order": (
