@@ -34,7 +34,7 @@ def quantize(x: Tensor, bits: int, dim: int) -> Rounded:
     codes = ((x.to(wide) - lowest) / divisor).round().clamp(0, 2**bits - 1).to(torch.uint8)
     share = codes.unflatten(-1, (-1, 8 // bits))  # (…, bytes, codes of one byte)
     places = torch.arange(0, 8, bits, dtype=torch.uint8, device=x.device)
-    return (share << places).sum(dim=-1, dtype=torch.uint8), lowest, step
+    return (share << places).sum(dim=-1).to(torch.uint8), lowest, step
 
 
 def dequantize(rounded: Rounded, bits: int) -> Tensor:

@@ -565,8 +565,8 @@ WRONG = {
         "values share a step as keys do": ("32 / group + 32 / head_dim", "64 / group"),
         "by age in both halves": ('("the smallest sum goes", 2)', '("the smallest sum goes", 4)'),
         "all rooms are windows": (
-            "HeavyHitters(keep, recent=keep // 2)",
-            "HeavyHitters(keep, recent=keep)",
+            "partial(HeavyHitters, keep, recent=keep // 2)",
+            "partial(HeavyHitters, keep, recent=keep)",
         ),
         "chance is a window": ("torch.rand(received.shape)", "positions.float()"),
         "positions go on": ("right.clamp(max=31)", "right"),
