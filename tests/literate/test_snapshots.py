@@ -39,6 +39,12 @@ def snapshots():
         yield snapshots
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """With several, NumPy starts some as it is imported, and a page that has had threads is run anew."""
+    monkeypatch.setenv("LITERATE_THREADS", "1")
+
+
 @pytest.fixture
 def printed(book, snapshots):
     """Return a function that runs a page and returns what its last block printed."""
