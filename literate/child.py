@@ -257,9 +257,10 @@ class PageProcess:
     def is_forkable(self) -> bool:
         """Say whether a fork of this process would be the same page: one thread ever, and its own memory.
 
-        A fork takes no other thread along, and what OpenMP noted of one that is over would stop it: in a
-        fork of a page that had had threads, their products sometimes waited for ever. Processes, open files, shared memory and what lies in the
-        page's folders it would share with this process, and with other forks.
+        A fork takes no other thread along, and what OpenMP noted of one that is over would stop it: in
+        a fork of a page that had had threads, their products sometimes waited for ever. Processes, open
+        files, shared memory and what lies in the page's folders it would share with this process, and
+        with other forks.
         """
         if (
             self.had_threads

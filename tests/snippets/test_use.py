@@ -632,6 +632,12 @@ REPEATED = {
     "_casts": 2,
     "_cast": 2,
     "_causal_attention": 2,
+    "_at_least_float32": 2,
+    "_without_autocast": 2,
+    "_start": 2,
+    "choose": 2,
+    "shares_of": 4,
+    "token_at": 4,
 }
 
 
