@@ -1,11 +1,13 @@
 """A run goes on from where an earlier one stood still, and only where it then prints what a whole run would."""
 
+import functools
 import os
 import re
 from contextlib import closing
 
 import pytest
 
+from literate import run as runner
 from literate.run import Run, Snapshots
 from tests.systems import LINUX
 
@@ -39,10 +41,17 @@ def snapshots():
         yield snapshots
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """With several, NumPy starts some as it is imported, and a page that has had threads is run anew."""
-    monkeypatch.setenv("LITERATE_THREADS", "1")
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Fork these pages from a process that was told of one thread, whatever this machine is told.
+
+    With several, NumPy starts some as it is imported, and a page that has had threads is run anew.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LITERATE_THREADS", "1")
+        patch.setattr(runner, "_fork_server", functools.cache(runner._ForkServer))
+        yield
+        runner._fork_server().end()
 
 
 @pytest.fixture
