@@ -553,23 +553,28 @@ WRONG = {
             "return rounded(x.unflatten(-2, (-1, tokens)), bits, dim=-2).flatten(-3, -2)",
             "return rounded(x, bits, dim=-1)",
         ),
-        "the newest are rounded too": (
-            "while keys.shape[-2] >= self.group",
-            "while keys.shape[-2]",
-        ),
-        "the waiting class rounds keys by token": (
-            "rounded(group[0], self.bits, -2)",
-            "rounded(group[0], self.bits, -1)",
+        "groups are half as long": ("if len(self.newest) == 16", "if len(self.newest) == 8"),
+        "the cache rounds keys by token": (
+            "rounded(keys, self.bits, self.keys_along)",
+            "rounded(keys, self.bits, -1)",
         ),
         "codes alone are counted": ("32 / group + 32 / head_dim", "0"),
         "values share a step as keys do": ("32 / group + 32 / head_dim", "64 / group"),
-        "by age in both halves": ('("the smallest sum goes", 2)', '("the smallest sum goes", 4)'),
+        "the head is a window": (
+            "cache = HeavyHitters(keep=4, recent=2)",
+            "cache = HeavyHitters(keep=4, recent=4)",
+        ),
+        "no heavy hitters": (
+            "made.append(HeavyHitters(8, recent=4))",
+            "made.append(HeavyHitters(8, recent=8))",
+        ),
         "all rooms are windows": (
             "partial(HeavyHitters, keep, recent=keep // 2)",
             "partial(HeavyHitters, keep, recent=keep)",
         ),
-        "chance is a window": ("torch.rand(received.shape)", "positions.float()"),
-        "positions go on": ("right.clamp(max=31)", "right"),
+        "questions that ask for nothing": ("if t < 127 else 4 * keys", "if t < 128 else 4 * keys"),
+        "positions go on": ("read.clamp(max=32)", "read"),
+        "the mask is too wide": ("(ages < 32)", "(ages <= 32)"),
     },
     "production/gates-and-sinks.md": {
         "the sink takes no part": (
