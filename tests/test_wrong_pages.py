@@ -606,38 +606,36 @@ WRONG = {
         "the cap is no cap": ("capped = 5 * (scores / 5).tanh()", "capped = 5 * (scores / 5)"),
     },
     "production/sparse.md": {
-        "the bound is once the lost weight": ("{2 * lost.abs() * longest", "{lost.abs() * longest"),
+        "the bound is once the lost weight": ("{2 * lost * longest", "{lost * longest"),
         "the weights are not shared out anew": (
             "read = scores[chosen].softmax(dim=0) @ values[chosen]",
             "read = weights[chosen] @ values[chosen]",
         ),
-        "no relu": ("index_weight @ products.relu()", "index_weight @ products"),
+        "no relu": ("index_factor @ products.relu()", "index_factor @ products"),
         "the queries are not weighed": (
-            "one_query = index_weight @ index_query",
+            "one_query = index_factor @ index_query",
             "one_query = index_query.sum(dim=0)",
         ),
         "the indexer is not trained": (
-            "    optimizer.step()\nprint",
-            "    optimizer.zero_grad()\nprint",
+            "    optimizer.step()\n```",
+            "    optimizer.zero_grad()\n```",
         ),
         "the earlier is better": (
-            "later_is_better = torch.arange(T).double()",
-            "later_is_better = -torch.arange(T).double()",
+            "return torch.arange(T).double().masked_fill",
+            "return -torch.arange(T).double().masked_fill",
         ),
-        "values as wide as keys": (
-            "return heads * keys * (latent + rope + latent)",
-            "return heads * keys * 2 * (latent + rope)",
-        ),
+        "the kept weight is the lost one": ("(weights * ~keep)", "(weights * keep)"),
+        "values as wide as keys": ("keys * (576 + 512)", "keys * (576 + 576)"),
         "the indexer's keys are not held": (
-            "tokens * (token + index_dim * number)",
-            "tokens * (token + 0 * number)",
+            "tokens * (token + index_key)",
+            "tokens * (token + 0 * index_key)",
         ),
         "blocks of one key": ("8 // size, size), T)[:, 0]", "8 // size, 1), T)[:, 0]"),
         "the future is hidden in time": (
-            "return summed(*parts(x))\n\n\ndef no_relu",
-            "return hidden(summed(*parts(x)))\n\n\ndef no_relu",
+            "return all_scores(x)  # `best`",
+            "return index(x)  # `best`",
         ),
-        "the same pairing": ('pairing="interleaved")))\n```', 'pairing="half")))\n```'),
+        "the same pairing": ("pairing=neighbours", "pairing=HALVES"),
         "the root is forgotten": ("* (4 * 8) ** 0.5", "* 1 ** 0.5"),
     },
     "production/flash.md": {
