@@ -426,10 +426,6 @@ WRONG = {
             "fetched = 2 * width**2",
         ),
         "a sum in place of a maximum": ("max(compute, fetch)", "compute + fetch"),
-        "the roof has no bend": (
-            "min(most, intensity * delivered)",
-            "intensity * delivered",
-        ),
         "a fused kernel hides its products": (
             "sdpa_kernel(SDPBackend.MATH)",
             "sdpa_kernel(SDPBackend.FLASH_ATTENTION)",
