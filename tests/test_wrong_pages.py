@@ -202,7 +202,7 @@ WRONG = {
         ),
         "positions count the padding": ("(column - padding).clamp(min=0)", "column.expand(3, 5)"),
         "the text attends to padding": (
-            "keep = earlier & real[:, None, None] | itself",
+            "keep = (earlier & real[:, None, None]) | itself",
             "keep = (earlier | itself).expand(3, 1, 5, 5)",
         ),
         "the prompts are of one length": (
@@ -212,10 +212,10 @@ WRONG = {
         "padding on the left": ("F.pad(p, (0, longest - len(p))", "F.pad(p, (longest - len(p), 0)"),
         "one generator for all": ("for seed in seeds]", "for seed in [sum(seeds)] * len(seeds)]"),
         "places are counted over nothing": (
-            'torch.arange(columns)[-how["positions"].shape[1] :]',
-            'how["positions"]',
+            "columns[-positions.shape[1] :], mask",
+            "positions, mask",
         ),
-        "nothing is forgotten": ("later = how", "later = False and how"),
+        "nothing is forgotten": ("None if mask.shape[-2] == 1 else mask", "mask"),
         "reserves one block too many": ("ceil(tokens / size)", "(tokens // size + 1)"),
         "reads the first blocks of the memory": ("memory[:, table]", "memory[:, :3]"),
         "writes blocks in a row": (
