@@ -63,7 +63,7 @@ def sink_attention(
     Raises:
         ValueError: naming the argument, what came and what was wanted.
     """
-    _check(query, key, value, sink, attn_mask, is_causal)
+    _check_sink(query, key, value, sink, attn_mask, is_causal)
     heads, T_q, width = query.shape[1:]
     T_k = key.size(2)
     scale = width**-0.5 if scale is None else scale
@@ -268,7 +268,7 @@ class GatedAttention(nn.Module):
         )
 
 
-def _check(
+def _check_sink(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -44,6 +44,8 @@ class GroupedQueryAttention(nn.Module):
         num_kv_heads: number of key-value heads, which divides num_heads; None means num_heads.
         head_dim: width of a head; None means embed_dim / num_heads, which must be whole.
         bias: whether all four projections add a bias.
+        out_bias: whether out_proj adds one; None means as bias says. Qwen2's does not.
+        scale: factor on the scores; None means 1/√head_dim.
         rotate: called as rotate(x, positions) on queries and keys, (batch, heads, T, head_dim),
             before they meet or enter a cache; returns the same shape. None leaves them.
         qk_norm: whether each query and key is divided by its root mean square and multiplied by
@@ -63,6 +65,8 @@ class GroupedQueryAttention(nn.Module):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         bias: bool = False,
+        out_bias: bool | None = None,
+        scale: float | None = None,
         rotate: Callable[[Tensor, Tensor], Tensor] | None = None,
         qk_norm: bool = False,
         device: torch.device | str | None = None,
@@ -92,11 +96,13 @@ class GroupedQueryAttention(nn.Module):
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        self.scale = self.head_dim**-0.5 if scale is None else scale
+        out_bias = bias if out_bias is None else out_bias
         where = {"device": device, "dtype": dtype}
         self.W_query = nn.Linear(embed_dim, num_heads * self.head_dim, bias=bias, **where)
         self.W_key = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias, **where)
         self.W_value = nn.Linear(embed_dim, num_kv_heads * self.head_dim, bias=bias, **where)
-        self.out_proj = nn.Linear(num_heads * self.head_dim, embed_dim, bias=bias, **where)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, embed_dim, bias=out_bias, **where)
         # One norm of head_dim weights serves all heads, and is another for queries than for keys.
         self.query_norm = nn.RMSNorm(self.head_dim, eps=1e-6, **where) if qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(self.head_dim, eps=1e-6, **where) if qk_norm else nn.Identity()
@@ -153,7 +159,7 @@ class GroupedQueryAttention(nn.Module):
                 attn_mask = attn_mask.to(query.dtype)
         if cache is not None:
             key, value = cache.update(key, value)
-        context = _causal_attention(query, key, value, attn_mask)
+        context = _causal_attention(query, key, value, attn_mask, self.scale)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
     def extra_repr(self) -> str:

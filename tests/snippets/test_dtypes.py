@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from snippets.attention_backward import attention
 from snippets.attention_masks import alibi_bias, keep_documents, keep_past, keep_window
+from snippets.attention_of import attention_of, layer_of
 from snippets.causal_average import causal_average
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
@@ -149,6 +150,13 @@ def remembered(layer, x):
     return torch.cat([layer(part, cache=cache) for part in x.split([T - 20, 1, 19], dim=1)], dim=1)
 
 
+def of_a_config():
+    """A layer with a window, shared keys and QK-norm, by the file of a Gemma 3."""
+    config = {"model_type": "gemma3_text", "hidden_size": 16, "num_attention_heads": 4}
+    config |= {"num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 1, "sliding_window": 9}
+    return layer_of(attention_of(config)[0], RotaryPositions, GroupedQueryAttention, keep_window)
+
+
 ROTATED = {"rotate": RotaryPositions(8)}
 LATENT = {"latent_dim": 8, "head_dim": 8, "rope_dim": 8, "rotate": RotaryPositions(8)}
 SAME = {"casts": False}
@@ -260,6 +268,8 @@ CASES = {
         lambda _, *x: compressed_attention(*x, 4), lambda: heads(4, 2)
     ),
     "gpt": Case(lambda m, x: m(x), tokens, lambda: GPT(VOCABULARY, 40, 16, 2, 2)),
+    "attention_of": Case(lambda m, x: m(x), texts, of_a_config),
+    "attention_of, cached": Case(in_pieces, texts, of_a_config, backward=False),
     "llama": Case(lambda m, x: m(x), tokens, lambda: Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)),
 }
 

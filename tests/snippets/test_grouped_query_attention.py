@@ -59,7 +59,7 @@ def plain(module, x, *, keep=None, positions=None):
             parts.append(part)
         n = h // (H // g)
         value = module.W_value(x)[..., n * d : (n + 1) * d]
-        scores = parts[0] @ parts[1].mT / d**0.5
+        scores = parts[0] @ parts[1].mT * module.scale
         found.append(scores.masked_fill(~keep, -torch.inf).softmax(-1) @ value)
     return module.out_proj(torch.cat(found, -1))
 
@@ -70,6 +70,7 @@ OPTIONS = [
     {"qk_norm": True},
     {"rotate": turn},
     {"rotate": turn, "qk_norm": True, "bias": True},
+    {"bias": True, "out_bias": False, "scale": 0.7},
 ]
 
 
@@ -225,9 +226,10 @@ WRONG = {
         "self.rotate(query, positions), key",
     ),
     "the mask is not looked at": (
-        "_causal_attention(query, key, value, attn_mask)",
-        "_causal_attention(query, key, value, None)",
+        "_causal_attention(query, key, value, attn_mask, self.scale)",
+        "_causal_attention(query, key, value, None, self.scale)",
     ),
+    "the scale is not looked at": ("key, value, attn_mask, self.scale)", "key, value, attn_mask)"),
     "keys are not normed": (
         "key = self.key_norm(key.to(self.key_norm.weight.dtype)).to(key.dtype)",
         "pass",
