@@ -750,6 +750,24 @@ WRONG = {
             "lesson, wanted = lessons(200, 32)",
         ),
     },
+    "production/configurations.md": {
+        "values are not counted": ("* (d + d) * 2", "* d * 2"),
+        "the keys of each query head": (
+            'llama_8b["num_key_value_heads"] * (d',
+            'llama_8b["num_attention_heads"] * (d',
+        ),
+        "another head width": (
+            '"head_dim": 256,\n        "partial',
+            '"head_dim": 128,\n        "partial',
+        ),
+        "a layer of another model's norm": ("layers[1], checkpoint", "layers[2], checkpoint"),
+        "the window is not ignored": ('{"window": None}', '{"window": 8}'),
+        "only the last layer is counted": (
+            "for layer in layers)\n\n\nprint",
+            "for layer in layers[1:])\n\n\nprint",
+        ),
+        "a key that has no say": ('"attention_chunk_size": 8192', '"vocab_size": 8192'),
+    },
     "production/gated-memory.md": {
         "decay spares what is old": (
             "state = alpha * before + oar.mT @ price",

@@ -150,6 +150,15 @@ def watched(model):
     return seen, cache
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Many small products wait for each other's threads where other tests run beside these."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 MODELS = {}
 
 
