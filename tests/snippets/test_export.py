@@ -5,6 +5,8 @@ import importlib
 import pytest
 import torch
 
+from snippets.attention_masks import keep_window
+from snippets.attention_of import Windowed
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
 from snippets.gated_attention import GatedAttention
@@ -34,6 +36,7 @@ MODULES = {
     "GatedAttention": lambda: GatedAttention(
         8, 4, num_kv_heads=2, head_dim=2, rotate=RotaryPositions(2)
     ),
+    "Windowed": lambda: Windowed(GroupedQueryAttention(8, 4, num_kv_heads=2), 3, keep_window),
     "LatentAttention": lambda: LatentAttention(8, 2, **LATENT, rotate=RotaryPositions(2)),
     # A latent so narrow that absorbing is the cheaper way for a whole prompt, too.
     "LatentAttention, absorbed": lambda: LatentAttention(8, 2, latent_dim=1, head_dim=4),
