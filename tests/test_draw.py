@@ -16,6 +16,7 @@ NUMBERS = {
     "start/drawings/start-fit.svg": ("[11., 12., 13.]", "[11., 12., 14.]"),
     "correctness/drawings/order-clocks.svg": ("0.84,  0.54", "0.54,  0.84"),
     "examples/drawings/avg.svg": ("0.8426", "0.7426"),
+    "production/drawings/vision.svg": ("·###", "·##·"),
     "production/drawings/sinks.svg": ("sink 0.91", "sink 0.51"),
 }
 BY_RULE = {"masks", "who", "cross-places", "cache"}  # from the masks of snippets/, or a count

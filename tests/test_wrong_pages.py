@@ -601,6 +601,42 @@ WRONG = {
         ),
         "the cap is no cap": ("capped = 5 * (scores / 5).tanh()", "capped = 5 * (scores / 5)"),
     },
+    "production/vision.md": {
+        "patches column by column": ("patches.transpose(1, 2).reshape(24", "patches.reshape(24"),
+        "below is to the right": (
+            "things[:, 6:].flatten()",
+            "things.roll(-1, 1)[:, :-6].flatten()",
+        ),
+        "not trained": ("places_of, steps=200", "places_of, steps=1"),
+        "one axis for both": ("positions[:, 1:] * frequency]", "positions[:, :1] * frequency]"),
+        "the column turns back": ("torch.tensor(-2.0).cos()", "torch.tensor(-1.0).cos()"),
+        "the whole width for one axis": (
+            "RotaryPositions(8, base=10.0)(query",
+            "RotaryPositions(8, base=100.0)(query",
+        ),
+        "strips for windows": ("return row * columns + column", "return row * columns"),
+        "the mask is not used": (
+            "scores.masked_fill(~keep, float",
+            "scores.masked_fill(keep & ~keep, float",
+        ),
+        "the words are not trained": (
+            "    optimizer.step()\n```\n\n```output\nstep  loss",
+            "    optimizer.zero_grad()\n```\n\n```output\nstep  loss",
+        ),
+        "the answer is to the right": (
+            "of_some.gather(1, where + 6)",
+            "of_some.gather(1, where + 1)",
+        ),
+        "the words change places": (
+            "some.gather(1, where + columns)",
+            "some.gather(1, where.flip(1) + columns)",
+        ),
+        "swapped is right": ("token // rows, token % rows", "token // columns, token % columns"),
+        "the rest is hidden": (
+            "result = window_attention(*filled, rows + down, columns + across, window)",
+            "return window_attention(query, key, value, rows, columns, window)",
+        ),
+    },
     "production/sparse.md": {
         "the bound is once the lost weight": ("{2 * lost * longest", "{lost * longest"),
         "the weights are not shared out anew": (

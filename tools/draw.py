@@ -422,6 +422,32 @@ def sinks(page: Page) -> Drawing:
     return made
 
 
+@drawing("production/vision.md")
+def vision(page: Page) -> Drawing:
+    output = _block(page, "image, things, places = pictures(1, 4, 6)").output
+    lines = [line.split() for line in output.text.splitlines() if line]  # 16 of 6 pieces
+    made, size, left = Drawing(232), 11, 120
+    for row in range(4):
+        for column in range(6):
+            x, y = left + 52 * column, 12 + 52 * row
+            made.add("rect", class_="soft", x=x, y=y, width=48, height=48)
+            pixels = [[pixel == "#" for pixel in lines[4 * row + i][column]] for i in range(4)]
+            made.cells(pixels, x + 2, y + 2, size)
+    boat = next(
+        (row, column)
+        for row in range(4)
+        for column in range(6)
+        if [line[column] for line in lines[4 * row : 4 * row + 4]]
+        == ["··#·", "··##", "####", "·##·"]
+    )
+    x, y = left + 52 * boat[1], 12 + 52 * boat[0]
+    made.frame(x - 2, y - 2, 52, 52)
+    made.words(["boat"], 50, y + 29)
+    made.arrow(74, y + 24, right=x - 80, class_="accent", stroke_width=2.5)
+    made.arrow(x + 24, y + 52, down=30, class_="accent", stroke_width=2.5)
+    return made
+
+
 @drawing("examples/averages.md")
 def avg(page: Page) -> Drawing:
     (even,) = tensors(page, "print(even)")

@@ -47,13 +47,15 @@ def text(
     is_parameter=False,
     requires_grad=False,
     grad_fn=None,
+    default="float32",
     options=OPTIONS,
 ):
     """
     What PyTorch prints for a tensor of this shape.
 
     `values` holds its numbers in row-major order, as Python numbers; only those that are shown are
-    looked up. `grad_fn` is the name that PyTorch shows for the result of an operation.
+    looked up. `grad_fn` is the name that PyTorch shows for the result of an operation, and `default` the
+    type of new tensors of floats, which is not shown.
     """
     count = math.prod(shape)
     notes = []
@@ -61,10 +63,10 @@ def text(
         body = "[]"
         if len(shape) != 1:
             notes.append(f"size={tuple(shape)}")
-        quiet = {"float32"}
+        quiet = {default}
     else:
         body = _body(tuple(shape), dtype_name, values, options, shortened=count > options.threshold)
-        quiet = {"float32", "int64", "bool", "complex64"}
+        quiet = {default, "int64", "bool", "complex128" if default == "float64" else "complex64"}
     if dtype_name not in quiet:
         notes.append(f"dtype=torch.{dtype_name}")
     if grad_fn is not None:

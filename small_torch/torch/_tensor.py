@@ -1633,6 +1633,7 @@ def shown(tensor):
         is_parameter=type(tensor).__name__ == "Parameter",
         requires_grad=tensor.requires_grad,
         grad_fn=node.name if node is not None else None,
+        default=Defaults.dtype.name,
     )
 
 

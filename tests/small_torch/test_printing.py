@@ -91,6 +91,19 @@ def test_what_stands_behind_the_numbers_is_pytorchs_too():
     assert ours(parameter, is_parameter=True, requires_grad=True) == repr(parameter)
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_the_type_of_new_tensors_is_not_shown(default):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        for dtype in DTYPES:
+            for shape in ((), (2,), (0,)):
+                x = torch.ones(shape, dtype=dtype)
+                assert ours(x, default=str(default).removeprefix("torch.")) == str(x)
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_options_hold_inside_their_block_alone():
     before = ours(torch.ones(2) / 3)
     with _printing.printoptions(precision=1):

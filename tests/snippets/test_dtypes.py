@@ -25,6 +25,7 @@ from snippets.gated_memory import GatedDeltaNet, MemoryCache, gated_memory
 from snippets.generate import generate
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.image_attention import RotaryPositions2D, grid_positions, window_attention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from snippets.linear_attention import linear_attention
@@ -203,6 +204,16 @@ CASES = {
         lambda: (some(2, 4, T, 8),),
         lambda: RotaryPositions(8),
         **SAME,
+    ),
+    "image_attention": Case(
+        lambda m, x: m(x, grid_positions(1, T) + 10**6),
+        lambda: (some(2, 4, T, 8),),
+        lambda: RotaryPositions2D(8),
+        **SAME,
+    ),
+    "image_attention, windows": Case(
+        lambda _, *x: window_attention(*x, 1, T, 50),
+        heads,
     ),
     "attention_masks": Case(
         lambda _, q, k, v: F.scaled_dot_product_attention(

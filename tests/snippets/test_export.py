@@ -13,6 +13,7 @@ from snippets.gated_attention import GatedAttention
 from snippets.gated_memory import GatedDeltaNet
 from snippets.gpt import GPT
 from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.image_attention import RotaryPositions2D
 from snippets.latent_attention import LatentAttention
 from snippets.llama import Llama
 from snippets.multi_head_attention import MultiHeadAttention
@@ -41,6 +42,7 @@ MODULES = {
     # A latent so narrow that absorbing is the cheaper way for a whole prompt, too.
     "LatentAttention, absorbed": lambda: LatentAttention(8, 2, latent_dim=1, head_dim=4),
     "Indexer": lambda: Indexer(8, 3, 4, k=2, rope_dim=2, rotate=RotaryPositions(2)),
+    "RotaryPositions2D": lambda: OnTheDiagonal(RotaryPositions2D(8)),
     "LearnedPositions": lambda: LearnedPositions(32, 8),
     "GPT": lambda: GPT(VOCABULARY, 32, 8, 2, 1).eval(),
     "Llama": lambda: Llama(VOCABULARY, 8, 2, 1, num_kv_heads=1, hidden_dim=12),
@@ -56,6 +58,17 @@ class Causal(torch.nn.Module):
 
     def forward(self, x):
         return self.layer(x, is_causal=True)
+
+
+class OnTheDiagonal(torch.nn.Module):
+    """A rotation in two dimensions, where token t stands in row t and column t."""
+
+    def __init__(self, rotate):
+        super().__init__()
+        self.rotate = rotate
+
+    def forward(self, x):
+        return self.rotate(x, torch.arange(x.size(1))[:, None].expand(-1, 2))
 
 
 def example(name, T):

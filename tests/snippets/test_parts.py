@@ -18,6 +18,7 @@ from snippets.flash_attention import flash_attention
 from snippets.gated_attention import GatedAttention
 from snippets.gated_memory import gated_memory
 from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.image_attention import window_attention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from snippets.linear_attention import linear_attention
@@ -56,6 +57,7 @@ CALLS = {
     "attention_backward": lambda x: backward(x.clone().requires_grad_()),
     "rope": lambda x: RotaryPositions(CHANNELS)(x[None, None], torch.arange(T)),
     "attention_masks": lambda x: keep_window(1024, T),
+    "image_attention": lambda x: window_attention(*3 * [x[None, None]], 128, 128, 8),
     "kv_cache": lambda x: KVCache(T).update(x[None, None], x[None, None]),
     "quantized_cache": lambda x: QuantizedCache().update(x[None, None], x[None, None]),
     "grouped_query_attention": lambda x: GroupedQueryAttention(CHANNELS, 1)(x[None]),
