@@ -41,7 +41,7 @@ def grid_positions(rows: int, columns: int, device: torch.device | str | None = 
 
 
 class RotaryPositions2D(nn.Module):
-    """Turns pairs of channels of x by a token's row, or by its column: a score sees Δrow and Δcolumn.
+    """Turns pairs of channels by a token's row, or by its column: a score sees Δrow and Δcolumn.
 
         rotate = RotaryPositions2D(head_dim)
         positions = grid_positions(rows, columns)
