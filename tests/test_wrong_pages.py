@@ -276,8 +276,8 @@ WRONG = {
             "        request.read = 0\n\n\nclass WritesShared",
         ),
         "the shared block is copied": (
-            "[min(known, 1) for known in users]",
-            "list(users)",
+            "[max(users - 1, 0) for users in self.users]",
+            "[0 for users in self.users]",
         ),
         "one user less, not none": ("self.users[block] = 0", "self.users[block] -= 0"),
     },
