@@ -1,7 +1,7 @@
 """Runs the program of a page in a reader's browser, and says what came of it.
 
 `docs/assets/run-worker.js` loads this file and what it imports, as `run.py` has packed them, into Pyodide, and
-calls `run`. The small torch's own `page` runs the blocks, as it does where its pages are tested.
+calls `begin`, `above` and `run`. The small torch's own `page` runs the blocks, as it does where its pages are tested.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from page import Page  # type: ignore[import-not-found]
@@ -36,9 +35,6 @@ class Step:
     start: int
     raises: str | None = None
     exercise: bool = False
-
-    def is_as(self, other: Step) -> bool:
-        return (self.at, self.code) == (other.at, other.code)
 
     @property
     def end(self) -> int:
@@ -78,44 +74,39 @@ class Program:
 _program: Program | None = None
 
 
-def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
-    """Run a block of a page, after the blocks above it that have not run so; JSON in, JSON out.
-
-    `asked` names the `page`, its `steps` in order, of which the last is asked for, and the `output` that the
-    page shows below it, if any: its `text`, its `options`, and the `labels` that the page computes. `figures` holds
-    the code of what explorables show after it.
-    """
+def begin(page: str) -> None:
+    """Begin the program of a page anew."""
     global _program
-    request = json.loads(asked)
-    steps = [Step(**step) for step in request["steps"]]
-    last = steps[-1]
-    program = _program = _begun(request["page"], steps)
-    for step in steps[len(program.ran) :]:
-        result = program.run(step, tell_of if step is last else None)
-        if result.raised and result.raised != step.raises and (step is last or not step.exercise):
-            _program = program if step.exercise else None  # it may have run half
+    _program = Program(page)
+
+
+def above(asked: str) -> str:
+    """Run those of the `steps` that have not run; return what stopped one, as JSON, or ""."""
+    assert _program
+    steps = [Step(**step) for step in json.loads(asked)["steps"]]
+    for step in steps[len(_program.ran) :]:
+        result = _program.run(step)
+        if result.raised and result.raised != step.raises and not step.exercise:
             return json.dumps(_refused(step, result))
-    said = _judged(program, last, result, request.get("output"))
-    said["figures"] = [program.values(code) for code in request.get("figures", [])]
-    return json.dumps(said)
+    return ""
 
 
-def _begun(page: str, steps: list[Step]) -> Program:
-    """Return the program of `page` in which the first of `steps` have run, or a new one, where others have.
+def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
+    """Run the last block of those that are asked for, after those above it; JSON in, JSON out.
 
-    Where only exercises differ, those that ran last are done again: each says its names anew.
+    `asked` names its `steps` in order, of which the last alone has not run, and the `output` that the page shows
+    below it, if any: its `text`, its `options`, and the `labels` that the page computes. `figures` holds the code of
+    what explorables show after it.
     """
-    if _program is None or _program.name != page:
-        return Program(page)
-    ran = _program.ran
-    pairs = zip(ran, steps[:-1], strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0].is_as(pair[1]), pairs))
-    if not all(step.exercise for step in ran[same:]):
-        return Program(page)
-    if same < len(ran):
-        while ran and ran[-1].exercise:
-            ran.pop()
-    return _program
+    assert _program
+    request = json.loads(asked)
+    last = Step(**request["steps"][-1])
+    result = _program.run(last, tell_of)
+    if result.raised and result.raised != last.raises:
+        return json.dumps(_refused(last, result))
+    said = _judged(_program, last, result, request.get("output"))
+    said["figures"] = [_program.values(code) for code in request.get("figures", [])]
+    return json.dumps(said)
 
 
 def _refused(step: Step, result: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ torch, its pages offer no Run.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -14,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import python_minifier
 import rjsmin
 
 from book.figures import matrices
@@ -36,7 +36,7 @@ PACKED = (
 
 
 # What makes `import torch` mean the small torch, and what it imports.
-STARTS = ("start.mjs", "kernels.js", "random.js")
+STARTS = ("start.mjs", "moments.mjs", "kernels.js", "random.js")
 
 
 def known(page: Page) -> dict[str, Any] | None:
@@ -116,14 +116,8 @@ def _output(block: Block, labels: dict[int, str]) -> dict[str, Any]:
 
 
 def slim(code: str) -> str:
-    """Return Python without comments and docstrings: it computes the same, and less is sent and compiled."""
-    program = ast.parse(code)
-    for node in ast.walk(program):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
-            node
-        ):
-            node.body[0:1] = [] if len(node.body) > 1 else [ast.Pass()]
-    return ast.unparse(program)
+    """Return Python that computes the same in fewer letters: names within functions are short, remarks are gone."""
+    return python_minifier.minify(code, hoist_literals=False, remove_literal_statements=True)
 
 
 def write(root: Path, assets: Path) -> None:

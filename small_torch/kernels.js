@@ -365,6 +365,8 @@ export default function kernels(module) {
         } else plain(view(to), o, view(atype), a, ar, ac, view(btype), b, br, bc, m, n, k);
         o += m * n;
       });
+      if (scratch) module._free(scratch); // nothing stays that Python's memory does not know of: see moments.mjs
+      scratch = room = 0;
       const round = to === BF16 ? HELPERS.bf16 : to === F16 ? HELPERS.f16 : null;
       if (round) for (let i = out, O = view(to); i < o; i++) O[i] = round(O[i]);
     },

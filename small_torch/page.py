@@ -16,10 +16,18 @@ import types
 import warnings
 
 import small_torch_files
+import small_torch_kernels
+import small_torch_random
 
 SEED = 0
 MOST_PRINTED = 100_000  # characters that a block may print
 LACKS = "is not in the small torch"
+# What is taken of JavaScript is taken once and kept, so that moments.mjs can go back to any moment.
+TAKEN = [
+    getattr(js, name)
+    for js in (small_torch_kernels, small_torch_random, small_torch_files)
+    for name in dir(js)
+]
 # How an error ends a page's block for want of something: what the error is, how its text begins, and what to say.
 MISSING = (
     (ModuleNotFoundError, "No module named ", ""),

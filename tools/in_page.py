@@ -36,15 +36,23 @@ class Node:
 
     def run(self, page: Page, steps: Iterable[Block]) -> list[dict[str, Any]]:
         """Run `steps` of a page, in a torch of their own; return what each did."""
+        return self._asked(page, steps, again=False)["results"]
+
+    def run_again(self, page: Page, steps: Iterable[Block]) -> tuple[list[Any], list[Any]]:
+        """Run `steps`, and then each once more from the moment before it; return what they did, both times."""
+        said = self._asked(page, steps, again=True)
+        return said["results"], said["again"]
+
+    def _asked(self, page: Page, steps: Iterable[Block], again: bool) -> dict[str, Any]:
         blocks = [{"code": step.code, "start": step.start} for step in steps]
-        asked = {"path": page.name, "source": page.source, "blocks": blocks}
+        asked = {"path": page.name, "source": page.source, "blocks": blocks, "again": again}
         assert self.process.stdin
         assert self.process.stdout
         print(json.dumps(asked), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
             raise RuntimeError(f"{page.name}: Node ended with status {self.process.wait()}")
-        return json.loads(answer)["results"]
+        return json.loads(answer)
 
     def close(self) -> None:
         if "process" in vars(self):

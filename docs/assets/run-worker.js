@@ -1,6 +1,7 @@
 /* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
    address of the book. It is told `{ id, asked }`, and answers `{ id, said }`; on the way it tells
    `{ share }` of what it loads, `{ id, begun }` and `{ id, printed }`. */
+import moments from "./small_torch/moments.mjs";
 import { start } from "./small_torch/start.mjs";
 import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
 
@@ -41,10 +42,42 @@ async function load() {
   // Each page begins with a torch of its own; it is compiled once.
   python.runPython("import sys; sys.path.insert(0, '/'); sys.dont_write_bytecode = False");
   start(python, file);
-  return python.pyimport("book.in_page").run;
+  const { begin, above, run } = python.pyimport("book.in_page");
+  return { begin, above, run, memory: moments(python._module) };
 }
 
 const loaded = load();
+
+let before = { page: "", steps: [] }; // what was asked last, each step as a text
+
+/* Runs the last of the steps that are asked for, after those above it that have not run so: from the latest moment
+   that is kept, if any. Kept are the moments before that step, before the first one that has changed, and before
+   the exercises at the end, for there the next run will go on. */
+async function answer(asked, tell) {
+  const { begin, above, run, memory } = await loaded;
+  const steps = asked.steps.map((step) => JSON.stringify([step.at, step.code]));
+  const known = asked.page === before.page ? before.steps : [];
+  const changed = known.length ? steps.findIndex((step, at) => step !== known[at]) : 0;
+  before = { page: asked.page, steps };
+  let done = known.length ? memory.goTo(steps) : -1;
+  if (done < 0) {
+    memory.begin();
+    begin(asked.page);
+    memory.stand([]);
+    done = 0;
+  }
+  const stops = [changed, asked.steps.findLastIndex((step) => !step.exercise) + 1, steps.length - 1];
+  for (const stop of stops.sort((a, b) => a - b)) {
+    if (stop < done || stop >= steps.length) continue;
+    const refused = above(JSON.stringify({ ...asked, steps: asked.steps.slice(0, stop) }));
+    memory.stand(refused ? undefined : steps.slice(0, stop));
+    if (refused) return JSON.parse(refused);
+    memory.keep();
+  }
+  const said = JSON.parse(run(JSON.stringify(asked), tell));
+  memory.stand(said.error ? undefined : steps);
+  return said;
+}
 
 /* Tells what is printed, in pieces that are worth a message. */
 function teller(id) {
@@ -59,9 +92,9 @@ function teller(id) {
 
 addEventListener("message", async ({ data: { id, asked } }) => {
   try {
-    const run = await loaded;
+    await loaded;
     postMessage({ id, begun: true });
-    postMessage({ id, said: JSON.parse(run(JSON.stringify(asked), teller(id))) });
+    postMessage({ id, said: await answer(asked, teller(id)) });
   } catch (error) {
     postMessage({ failed: error.message });
   }

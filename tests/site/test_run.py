@@ -295,6 +295,29 @@ def test_an_edited_block_counts_for_those_below_it(plain):
     assert "tensor(10.)" in run(plain, PREDICTED)[2]
 
 
+def test_a_block_that_runs_again_finds_the_page_as_it_was_before_it(plain):
+    """Names, what was changed in place and random numbers are as the blocks above have left them."""
+    code = "numbers[0] += 1.0\nprint(numbers[0].item(), torch.rand(1).item())\n"
+    edit(plain, MEAN, code)
+    first = run(plain, MEAN)[2]
+    assert run(plain, MEAN)[2] == first
+    run(plain, PREDICTED)
+    edit(plain, MEAN, code + "print('more')\n")
+    assert run(plain, MEAN)[2] == first + "\nmore"
+
+
+def test_a_block_that_runs_again_does_not_run_those_above_it_again(plain):
+    edit(
+        plain,
+        SETS,
+        "import random, time\nimport torch\n\nnumbers, mean = torch.ones(3), max\nbegun = time.time()\n",
+    )
+    edit(plain, MEAN, "print(begun)\n")
+    first = run(plain, MEAN)[2]
+    edit(plain, MEAN, "print(begun )\n")
+    assert run(plain, MEAN)[2] == first
+
+
 def test_a_heatmap_is_drawn_from_what_was_printed_and_keeps_its_address(plain):
     edit(
         plain,

@@ -37,6 +37,16 @@ def test_a_page_prints_there_what_it_shows(page, node):
     )
 
 
+@each(RUNNING, soon=SOON[3:5])
+def test_a_block_prints_the_same_from_the_moment_before_it(page, node):
+    """A page that goes on from before a block that has changed is the page from its beginning."""
+    left_out = in_page.recorded()[page.name]
+    unrun = {id(page.blocks[int(at)]) for at in left_out}
+    first, again = node.run_again(page, [step for step in page.steps if id(step) not in unrun])
+    printed = [[said["printed"], said["last_line"]] for said in first]
+    assert printed == [[said["printed"], said["last_line"]] for said in again]
+
+
 def test_the_record_names_the_pages_of_the_book():
     assert set(in_page.recorded()) == {page.name for page in RUNNING}
 
