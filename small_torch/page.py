@@ -6,6 +6,7 @@ whose state no other page has changed.
 
 import contextlib
 import importlib
+import importlib.machinery
 import io
 import linecache
 import random
@@ -67,13 +68,16 @@ class BlockStopped(BaseException):
 
 
 class Absent:
-    """Says of each module of torch that is not here that the small torch lacks it."""
+    """Has a module of torch brought that is not here yet; what cannot be brought, the small torch lacks."""
 
     def find_spec(self, name, path=None, target=None):
-        if name.startswith("torch."):
-            raise ModuleNotFoundError(
-                f"{name} {LACKS} of this page; open the page in Colab", name=name
-            )
+        if not name.startswith("torch."):
+            return None
+        if small_torch_files.bring():
+            importlib.invalidate_caches()
+            if found := importlib.machinery.PathFinder.find_spec(name, path):
+                return found
+        raise ModuleNotFoundError(f"{name} {LACKS} of this page; open the page in Colab", name=name)
 
 
 class Page:
@@ -89,9 +93,6 @@ class Page:
         self.keep(source)
         random.seed(SEED)
         importlib.import_module("torch").default_generator.manual_seed(SEED)
-        importlib.import_module("torch._load").fetch = lambda name: small_torch_files.fetch(
-            name
-        ).to_bytes()
 
     def keep(self, source):
         """Keep the text of the page where tracebacks and `inspect` find it."""

@@ -20,14 +20,31 @@ new PerformanceObserver((list) => {
   postMessage({ share: come / WHOLE });
 }).observe({ type: "resource", buffered: true });
 
-/* The bytes of a file of the book, for Python, which waits for them. */
-function file(name) {
+/* What is at an address of the book, for Python, which waits for it. */
+function fetched(name, type) {
   const request = new XMLHttpRequest();
-  request.open("GET", own(`../files/${name}`), false);
-  request.responseType = "arraybuffer";
+  request.open("GET", own(name), false);
+  request.responseType = type;
   request.send();
   if (request.status !== 200) throw new Error(`${name} could not be loaded`);
-  return new Uint8Array(request.response);
+  return request.response;
+}
+
+const file = (name) => new Uint8Array(fetched(`../files/${name}`, "arraybuffer"));
+
+function write(python, files) {
+  for (const [name, text] of Object.entries(files)) {
+    python.FS.mkdirTree(`/${name.split("/").slice(0, -1).join("/")}`);
+    python.FS.writeFile(`/${name}`, text);
+  }
+}
+
+/* What few pages need of the small torch comes when one of them asks for it, once. */
+let isWhole = false;
+function bring(python) {
+  if (isWhole) return false;
+  write(python, fetched("run-later.json", "json"));
+  return (isWhole = true);
 }
 
 async function load() {
@@ -35,13 +52,10 @@ async function load() {
     loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
     fetch(own("run.json")).then((answer) => answer.json()),
   ]);
-  for (const [name, text] of Object.entries(packed)) {
-    python.FS.mkdirTree(`/${name.split("/").slice(0, -1).join("/")}`);
-    python.FS.writeFile(`/${name}`, text);
-  }
+  write(python, packed);
   // Each page begins with a torch of its own; it is compiled once.
   python.runPython("import sys; sys.path.insert(0, '/'); sys.dont_write_bytecode = False");
-  start(python, file);
+  start(python, file, () => bring(python));
   const { begin, above, run } = python.pyimport("book.in_page");
   return { begin, above, run, memory: moments(python._module) };
 }

@@ -25,7 +25,7 @@ float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16
 long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16
 cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
 
-from torch import _complex, _index, _ops, _sampling  # noqa: E402, F401
+from torch import _index, _ops, _sampling  # noqa: E402, F401
 from torch._printing import set_printoptions  # noqa: E402
 from torch._random import Generator  # noqa: E402
 from torch._sampling import default_generator  # noqa: E402
@@ -130,20 +130,17 @@ def numel(input):
     return input.numel()
 
 
-import small_torch_files  # noqa: E402 - made by who starts Python, and known to it under this name
-
-from torch import _load, amp, autograd, compiler, hub, linalg  # noqa: E402
-from torch._load import load  # noqa: E402
-
-_load.rebuild = _tensor.rebuilt
-_load.fetch = lambda name: small_torch_files.fetch(name).to_bytes()
+from torch import amp, autograd  # noqa: E402
 
 
 def __getattr__(name):
+    """Return what few pages ask for: it is imported when one does, and in a reader's browser fetched then."""
     if name.startswith("__"):
         raise AttributeError(name)
     import importlib
 
+    if name == "load":
+        return importlib.import_module("torch.hub").load
     try:
         return importlib.import_module(f"torch.{name}")
     except ModuleNotFoundError as error:
@@ -162,18 +159,14 @@ __all__ = [
     "SymInt",
     "Tensor",
     "autograd",
-    "compiler",
     "default_generator",
     "device",
     "dtype",
     "enable_grad",
     "finfo",
-    "hub",
     "iinfo",
     "inference_mode",
     "layout",
-    "linalg",
-    "load",
     "no_grad",
     "promote_types",
     "set_grad_enabled",

@@ -1,11 +1,11 @@
-"""Complex numbers, as pairs of real ones."""
+"""Complex numbers, as pairs of real ones; imported by `_ops.py` with the first of them."""
 
 import math
 
 from torch._autograd import record, wanted
 from torch._dtypes import complex64, complex128, float32, float64
 from torch._ops import stack
-from torch._tensor import FUNCTIONS, Tensor, function, make, torch_only
+from torch._tensor import FUNCTIONS, Tensor, make
 
 
 def view_as_real(input):
@@ -50,20 +50,12 @@ def _seen(made, source, back, name):
     return made
 
 
-for _each in (view_as_real, view_as_complex):
-    FUNCTIONS[_each.__name__] = _each
-
-
-@torch_only
 def polar(abs, angle):
     return view_as_complex(stack([abs * angle.cos(), abs * angle.sin()], -1))
 
 
 def complex_(real, imag):
     return view_as_complex(stack([real, imag], -1))
-
-
-FUNCTIONS["complex"] = complex_
 
 
 def parts(x, kind):
@@ -134,19 +126,13 @@ def copy(out, source):
     return out
 
 
-@function("angle")
 def angle(input):
     real, imag = parts(input, input.dtype if input.dtype.kind == 3 else complex64)
     return FUNCTIONS["atan2"](imag, real) if isinstance(imag, Tensor) else (real < 0) * math.pi
 
 
-@function("conj")
 def conj(input):
     if input.dtype.kind != 3:
         return input
     real, imag = parts(input, input.dtype)
     return complex_(real, -imag)
-
-
-Tensor.real = property(lambda self: parts(self, self.dtype)[0] if self.dtype.kind == 3 else self)
-Tensor.imag = property(lambda self: parts(self, self.dtype)[1])

@@ -1,6 +1,7 @@
 """What is computed of tensors, and the gradients of it."""
 
 import builtins
+import importlib
 import math
 from array import array
 from typing import NamedTuple
@@ -1257,17 +1258,6 @@ function("cummax")(_running("cummax"))
 function("cummin")(_running("cummin"))
 
 
-@function("diff")
-def diff(input, n=1, dim=-1, prepend=None, append=None):
-    parts = [part for part in (prepend, input, append) if part is not None]
-    found = cat(parts, dim) if len(parts) > 1 else input
-    for _ in range(n):
-        size = found._shape[dim]
-        after, before = found.narrow(dim, 1, size - 1), found.narrow(dim, 0, size - 1)
-        found = after ^ before if found.dtype is bool_ else after - before
-    return found
-
-
 # Products.
 def matmul_kernel(a, b, shape, kind):
     """Multiply matrices, (..., m, k) by (..., k, n); `shape` is that of the result."""
@@ -1408,13 +1398,6 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
 
 
-@function("kron")
-def kron(input, other):
-    a, b = input, other
-    found = a.unsqueeze(1).unsqueeze(3) * b.unsqueeze(0).unsqueeze(2)
-    return found.reshape(a._shape[0] * b._shape[0], a._shape[1] * b._shape[1])
-
-
 # Softmax.
 def _rows_last(x, dim):
     return x if dim == len(x._shape) - 1 else x.transpose(dim, -1)
@@ -1532,36 +1515,6 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     )
 
 
-@function("unique")
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None:
-        raise NotImplementedError(
-            "torch.unique of a dim is not in the small torch of this page; open the page in Colab"
-        )
-    numbers = input._flat()
-    values = builtins.sorted({*numbers})
-    places = {value: place for place, value in enumerate(values)}
-    found = [tensor(values, dtype=input.dtype)]
-    inverse = [places[number] for number in numbers]
-    if return_inverse:
-        found.append(tensor(inverse, dtype=int64).reshape(input._shape))
-    if return_counts:
-        found.append(bincount(tensor(inverse, dtype=int64)))
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-@function("searchsorted")
-def searchsorted(sorted_sequence, input, *, right=False, side=None):
-    values = input if isinstance(input, Tensor) else tensor(input)
-    right = right or side == "right"
-    before = (
-        sorted_sequence.unsqueeze(-2) <= values.unsqueeze(-1)
-        if right
-        else sorted_sequence.unsqueeze(-2) < values.unsqueeze(-1)
-    )
-    return before.sum(dim=-1)
-
-
 @function("bincount")
 def bincount(input, weights=None, minlength=0):
     size = builtins.max(int(input.max()) + 1 if input.numel() else 0, minlength)
@@ -1659,19 +1612,6 @@ def flip(input, *dims):
         found = found.index_select(
             dim, FUNCTIONS["arange"](size - 1, -1, -1) if size else FUNCTIONS["arange"](0)
         )
-    return found
-
-
-@function("roll")
-def roll(input, shifts, dims=None):
-    if dims is None:
-        return roll(input.reshape(-1), shifts, 0).reshape(input._shape)
-    pairs = [(shifts, dims)] if isinstance(dims, int) else [*zip(shifts, dims, strict=False)]
-    found = input
-    for shift, dim in pairs:
-        size = input._shape[dim]
-        cut = -shift % size if size else 0
-        found = cat([found.narrow(dim, cut, size - cut), found.narrow(dim, 0, cut)], dim)
     return found
 
 
@@ -1888,11 +1828,6 @@ def cov(input, *, correction=1):
     return far @ far.mT / (input._shape[-1] - correction)
 
 
-@function("cdist")
-def cdist(x1, x2, p=2.0):
-    return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
-
-
 for _name in (
     "reshape", "permute", "transpose", "swapaxes", "t", "unsqueeze", "squeeze", "flatten", "ravel", "unflatten", "narrow", "select", "unbind", "split",
     "chunk", "tensor_split", "diagonal", "movedim", "moveaxis", "clone", "broadcast_to", "numel", "is_floating_point", "is_complex", "as_strided", "detach",
@@ -1932,3 +1867,23 @@ def adamw(parameter, gradient, mean, square, group, step):
 
 
 any_of = builtins.any
+
+
+def _later(module, name):
+    """Return a function of a module that is imported when one of its functions is called: few pages call any."""
+
+    def apply(*args, **kwargs):
+        return getattr(importlib.import_module(f"torch.{module}"), name)(*args, **kwargs)
+
+    return apply
+
+
+for _name in ("view_as_real", "view_as_complex", "polar", "complex_"):
+    FUNCTIONS[_name.rstrip("_")] = _later("_complex", _name)
+for _name in ("angle", "conj"):
+    function(_name)(_later("_complex", _name))
+for _name in ("cdist", "diff", "kron", "roll", "searchsorted", "unique"):
+    function(_name)(_later("_rare", _name))
+_parts = _later("_complex", "parts")
+Tensor.real = property(lambda self: _parts(self, self.dtype)[0] if self.dtype.kind == 3 else self)
+Tensor.imag = property(lambda self: _parts(self, self.dtype)[1])

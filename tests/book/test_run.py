@@ -85,3 +85,8 @@ def test_a_value_of_one_panel_is_shown_there_and_one_of_all_in_all():
 
 def test_what_is_packed_is_there():
     assert [name for name in run.PACKED if not (ROOT / name).exists()] == []
+
+
+def test_what_a_page_fetches_later_is_there():
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / run.SMALL_TORCH).glob("**/*.py")]
+    assert [name for name in run.LATER if not any(file.startswith(name) for file in files)] == []

@@ -272,6 +272,25 @@ def test_nothing_is_loaded_before_the_first_touch_and_nothing_from_elsewhere(alo
     assert [url for url in after if "codemirror" in url] == []
 
 
+def test_what_few_pages_need_is_fetched_by_a_page_that_asks_for_it_once(alone):
+    page = alone()
+    edit(
+        page,
+        SETS,
+        "import torch\nfrom torch import nn\n\nprint(nn.Linear(2, 1)(torch.ones(2)).shape)\n",
+    )
+    assert run(page, SETS)[2].endswith("torch.Size([1])")
+    assert [url for url in asked(page) if "run-later" in url] == []
+    edit(
+        page,
+        SETS,
+        "import torch\n\nprint(torch.optim.SGD, torch.polar, torch.linalg.svd)\nprint(torch.ones(1).angle())\n",
+    )
+    assert "tensor([0.])" in run(page, SETS)[2]
+    edit(page, SETS, "import torch\n\nprint(torch.nn.MultiheadAttention(4, 2).num_heads)\n")
+    assert run(page, SETS)[2].endswith("2")
+
+
 def test_the_verdict_is_announced(plain):
     run(plain, MEAN)
     assert plain.locator("#book-status").text_content() == "As printed."

@@ -1,11 +1,11 @@
 """Gradients, by PyTorch's names."""
 
+import importlib
+
 from torch import _autograd
 from torch._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from torch._tensor import Tensor
-from torch.autograd import forward_ad, function, functional, graph
-from torch.autograd.function import Function
-from torch.autograd.gradcheck import gradcheck
+from torch.autograd import graph
 
 
 def _several(value):
@@ -49,7 +49,21 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 
 Variable = Tensor
+# What few pages ask for, and the module that has it.
+LATER = {"Function": "function", "gradcheck": "gradcheck"}
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        found = importlib.import_module(f"torch.autograd.{LATER.get(name, name)}")
+    except ModuleNotFoundError as error:
+        raise AttributeError(str(error)) from None
+    found = globals()[name] = getattr(found, name) if name in LATER else found
+    return found
+
+
 __all__ = [
-    "Function", "Variable", "backward", "enable_grad", "forward_ad", "function", "functional", "grad", "gradcheck", "graph",
-    "inference_mode", "no_grad", "set_grad_enabled",
+    "Variable", "backward", "enable_grad", "grad", "graph", "inference_mode", "no_grad", "set_grad_enabled",
 ]  # fmt: skip

@@ -1,6 +1,8 @@
 """The modules of `torch.nn` that the book uses."""
 
-from torch.nn import attention, functional, init, utils
+import importlib
+
+from torch.nn import functional, init
 from torch.nn._layers import (
     GELU,
     CrossEntropyLoss,
@@ -11,7 +13,6 @@ from torch.nn._layers import (
     LayerNorm,
     Linear,
     MSELoss,
-    MultiheadAttention,
     ReLU,
     RMSNorm,
     Sigmoid,
@@ -34,7 +35,6 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
-    "MultiheadAttention",
     "Parameter",
     "ParameterList",
     "RMSNorm",
@@ -44,16 +44,18 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Tanh",
-    "attention",
     "functional",
     "init",
-    "utils",
 ]
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in ("attention", "utils"):
+        return importlib.import_module(f"torch.nn.{name}")
+    if name == "MultiheadAttention":
+        return importlib.import_module("torch.nn._multihead").MultiheadAttention
     raise NotImplementedError(
         f"torch.nn.{name} is not in the small torch of this page; open the page in Colab"
     )
