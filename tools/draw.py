@@ -405,14 +405,14 @@ def cache(page: Page) -> Drawing:
 
 @drawing("production/gates-and-sinks.md")
 def sinks(page: Page) -> Drawing:
-    made = Drawing(256)
+    made = Drawing(262)
     for at, (name, code) in enumerate(
         (("without", "plain = "), ("with", 'head = trained["sink"]'))
     ):
         (line,) = re.findall(r"^she \S+ took .*", _block(page, code).output.text, re.MULTILINE)
         shares = [(word, float(share)) for word, share in re.findall(r"(\w+) (\d\.\d\d)", line)]
-        floor = 104 + 126 * at
-        made.words([f"{name} a sink"], 6, floor - 80, text_anchor="start")
+        floor = 82 + 154 * at
+        made.words([f"{name} a sink"], 6, floor - 62, text_anchor="start", font_weight="bold")
         for place, (word, share) in enumerate(shares):
             x, height = 10 + 54 * place, max(2, round(64 * share))
             look = FILLED if word == "sink" else {}
