@@ -13,8 +13,12 @@ LABELS = re.compile(r"= (?P<expression>.+?):(?: (?P<words>.*)|$)")
 # An output of more columns than the first needs smaller letters on a phone, from the second on too small
 # ones there; beside both menus so does one of more than the third.
 ROOMY, LONG, LONGEST = 40, 50, 112
-# What stands in columns, a row of a matrix or of a table, and does not where its line is wrapped.
-IN_COLUMNS = re.compile(r"(?: +\S.*[\d\]],?| *\S.*\S {2,}\S.*)$")
+# What stands in columns, a row of a matrix, of a table or of signs that are counted, and does not where its
+# line is wrapped.
+IN_COLUMNS = re.compile(r"(?: +\S.*[\d\]],?| *\S.*\S {2,}\S.*|.*(\S)\1{7}.*)$")
+# A name, and what is said of it: where that is long it goes on below, under its beginning.
+WIDEST_NAME = 20  # of letters; under a wider one nothing would have room
+SAID_OF = re.compile(r"(?P<name>\S(?: ?\S)* {2,})\S(?: ?\S)*$")
 
 
 def words_of(option: str) -> str:
@@ -66,18 +70,29 @@ def _exact(text: str) -> str:
     columns = max(map(len, lines))
     long = f' style="--columns:{columns}"' if ROOMY < columns <= LONGEST else ""
     shown = escape(text, quote=False)
-    if columns > ROOMY and sum(bool(IN_COLUMNS.match(line)) for line in lines) > 1:
+    in_columns, names = sum(bool(IN_COLUMNS.match(line)) for line in lines) > 1, _names(lines)
+    if columns > ROOMY and in_columns and not names:
         long += ' class="columns"'
     elif columns > LONG:
         long += ' class="long"'
-        shown = "".join(map(_line, shown.splitlines(keepends=True)))
+        shown = "".join(_line(line, names) for line in text.splitlines(keepends=True))
     return f"<pre><samp{long}>{shown}</samp></pre>"
 
 
-def _line(line: str) -> str:
-    """One line of a long output, which a phone wraps, and how far it is indented."""
+def _names(lines: list[str]) -> int:
+    """How wide the names are where several lines are a name and what is said of it, and no line is more; or 0."""
+    widths = [len(said["name"]) for line in lines if (said := SAID_OF.match(line))]
+    more = [line for line in lines if re.search(r"\S {2,}\S", line) and not SAID_OF.match(line)]
+    return widths[0] if len(widths) > 1 and len(set(widths)) == 1 and not more else 0
+
+
+def _line(line: str, names: int) -> str:
+    """One line of a long output, which a phone wraps, and how far what goes on below is indented."""
+    said = SAID_OF.match(line)
     indent = len(line) - len(line.lstrip(" "))
-    return f'<span class="line" style="--in:{indent}">{line}</span>'
+    if said and 2 <= names <= WIDEST_NAME:
+        indent = names - 2  # the style adds two letters
+    return f'<span class="line" style="--in:{indent}">{escape(line, quote=False)}</span>'
 
 
 def _folded(exact: str, summary: str) -> str:

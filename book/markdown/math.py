@@ -23,6 +23,8 @@ from book.markdown.speech import spoken
 
 INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^$\\])+?)(?<!\s)\$(?![\d$])([,.;:!?)]*)"
 DISPLAY = re.compile(r"\A {0,3}\$\$(?P<tex>.+?)\$\$\s*\Z", re.DOTALL)
+# Between two formulas that stand beside each other, as a phone may set them below each other.
+APART = re.compile(r"\s*(?:\\quad\s*)*\\qquad(?:\s*\\q?quad)*(?![A-Za-z])\s*")
 # Characters after which a formula in a sentence may be wider than a phone; it then scrolls there.
 LONG = 20
 # Between blanks where a formula is read as text.
@@ -64,6 +66,16 @@ def mathml(tex: str, *, display: bool = False) -> str:
     # The book's font has this dot. The search reads the symbols once, not their source as well.
     drawn = drawn.replace(">⋅<", ">·<")
     return drawn.replace("<annotation", "<annotation data-search-exclude")
+
+
+def side_by_side(tex: str) -> list[str]:
+    """Return the formulas that wide spaces part, or the one that has such a space within a bracket or a table."""
+    parts = APART.split(tex.strip())
+    pairs = [("{", "}"), (r"\begin", r"\end"), (r"\left", r"\right")]
+    closed = all(
+        part.count(opens) == part.count(closes) for part in parts for opens, closes in pairs
+    )
+    return parts if closed else [tex]
 
 
 def symbols(html: str) -> str:
@@ -130,8 +142,10 @@ class _Display(BlockProcessor):
     def run(self, parent: ElementTree.Element, blocks: list[str]) -> None:
         match = DISPLAY.match(blocks.pop(0))
         assert match, "`test` saw it match"
-        box = ElementTree.SubElement(parent, "div", {"class": "math"})
-        box.text = self.parser.md.htmlStash.store(mathml(match["tex"], display=True))
+        formulas = [mathml(tex, display=True) for tex in side_by_side(match["tex"])]
+        kind = "math apart" if len(formulas) > 1 else "math"
+        box = ElementTree.SubElement(parent, "div", {"class": kind})
+        box.text = "".join(map(self.parser.md.htmlStash.store, formulas))
 
 
 class MathExtension(Extension):

@@ -514,6 +514,21 @@
   }, true);
   addEventListener("hashchange", () => document.getElementById(location.hash.slice(1)) && standAtHeading());
 
+  /* ── A place at which a page is opened ─────────────────────────────────────────────────── */
+
+  /* Firefox with an empty cache goes there before the fonts have come. They lay out the text above it anew, and the
+     place is elsewhere. So go there again, unless the reader has done something meanwhile, or comes back. */
+  function stayAtPlace() {
+    const settled = new AbortController(), { signal } = settled, settle = () => settled.abort();
+    const again = () => document.querySelector(":target")?.scrollIntoView();
+    document.fonts.addEventListener("loadingdone", again, { signal });
+    addEventListener("load", again, { signal });
+    addEventListener("load", () => setTimeout(settle, 3000));
+    for (const act of ["click", "keydown", "pointerdown", "touchstart", "wheel"])
+      addEventListener(act, settle, { capture: true, passive: true, signal });
+  }
+  if (performance.getEntriesByType("navigation")[0]?.type === "navigate") stayAtPlace();
+
   /* ── A page that was left: the theme's listeners keep each, so it is taken apart ────────── */
 
   let parts = [];

@@ -756,3 +756,21 @@ def test_a_zero_is_a_score_where_minus_infinity_is_what_hides():
         "tensor([[1.0000, 0.0000],\n        [0.5000, 0.5000]])", {"heatmap": ""}
     )
     assert weights.count('class="z"') == 1
+
+
+def printed(text):
+    """What the page shows of a plain output."""
+    return BeautifulSoup(output_figure(text, {}), "html.parser").samp
+
+
+def test_what_is_said_of_a_name_goes_on_below_itself_on_a_phone():
+    text = "date      2026\nversions  Python, PyTorch and what else there is in it\nnone"
+    said = printed(text)
+    assert said.get_text() == text
+    assert [line["style"] for line in said.select(".line")] == ["--in:8", "--in:8", "--in:0"]
+
+
+def test_a_row_of_signs_that_are_counted_is_not_wrapped():
+    text = "A rwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww\nB ...............rwwwwwww"
+    assert printed(text)["class"] == ["columns"]
+    assert printed("a b c d e f g h i j k l m n o p q r s t u v w x y z")["class"] == ["long"]

@@ -184,3 +184,20 @@ def test_a_prime_stands_beside_its_letter_and_is_no_exponent():
     assert drawn.count("<msup>") == 1
     assert drawn.count('<mo lspace="0" rspace="0">′</mo></mrow>') == 2
     assert 'aria-label="e to the m minus m prime' in drawn
+
+
+@pytest.mark.parametrize(
+    ("tex", "formulas"),
+    [
+        (r"a = b, \qquad c = d, \quad e", 2),
+        (r"a \qquad\quad b \qquad\qquad c", 3),
+        (r"a \quad b", 1),
+        (r"\frac{a \qquad b}{c}", 1),
+        (r"\begin{aligned} a &= b \qquad c \end{aligned}", 1),
+        (r"\begin{pmatrix} a & b \end{pmatrix} \qquad c", 2),
+    ],
+)
+def test_formulas_beside_each_other_can_be_set_below_each_other(tex, formulas):
+    box = convert(f"$$ {tex} $$").select_one("div.math")
+    assert len(box.find_all("math", recursive=False)) == formulas
+    assert ("apart" in box["class"]) == (formulas > 1)

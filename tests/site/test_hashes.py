@@ -102,6 +102,22 @@ def test_a_page_opened_at_a_place_below_a_figure_is_there_and_stays(visit, addre
     arrived(shown, name)
 
 
+# As the page has come, makes it longer at its top, as late fonts do, for who does not hold what is in sight.
+GROW = """addEventListener('load', () => {
+  document.documentElement.style.overflowAnchor = 'none';
+  document.querySelector('article').insertAdjacentHTML('afterbegin', '<div style="height: 500px"></div>');
+})"""
+
+
+def test_a_page_opened_at_a_place_stays_there_when_what_is_above_grows(visit):
+    """As in Firefox, which goes there before the fonts have come."""
+    shown = visit("cite.html", viewport=book.NARROW, wake=False)
+    shown.add_init_script(GROW)
+    shown.goto(shown.url.replace("cite.html", "production/rope.html#now-break-it"))
+    shown.evaluate(book.DRAWN)
+    assert -1 <= shown.evaluate(TOP, "now-break-it") <= 140
+
+
 @SIZES
 @pytest.mark.parametrize("place", BELOW_A_FIGURE)
 def test_a_page_opened_at_a_state_of_a_figure_shows_it(visit, site, place, size):

@@ -16,6 +16,11 @@ LOOK = """() => {
   const article = document.querySelector('.md-content article');
   const all = [...article.querySelectorAll('*')], box = (one) => one.getBoundingClientRect();
   const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  const words = (one) => { const range = new Range(); range.selectNodeContents(one); return box(range); };
+  const near = (one, next) => {
+    const a = words(one), b = words(next);
+    return a.width && b.width && b.left - a.right < 7 && a.top < b.bottom && b.top < a.bottom;
+  };
   const room = box(document.querySelector('.md-content__inner'));
   const parts = [...article.children].filter((part) => part.checkVisibility() && box(part).width > 1);
   const menus = [...document.querySelectorAll('.md-sidebar')].filter((menu) => menu.checkVisibility() && box(menu).right > 0);
@@ -29,6 +34,7 @@ LOOK = """() => {
     'lies under a menu': parts.filter((part) => menus.some((menu) => box(part).right > box(menu).left + 1 && box(part).left < box(menu).right - 1)),
     'leaves room': parts.filter((part) => part.matches('.highlight') && box(part).width < room.width - 1),
     'is cut': figures.filter((one) => (hides(one) && one.clientWidth && !one.matches('svg')) || box(one).right > innerWidth),
+    'runs together': [...article.querySelectorAll('.lab-table tr')].flatMap((row) => [...row.cells].filter((cell, i) => i && near(row.cells[i - 1], cell))),
     'hides and does not say so': boxes.filter((one) => hides(one) && !fades(one)),
     'hides nothing and fades': boxes.filter((one) => one.scrollWidth <= one.clientWidth && fades(one)),
   };
@@ -42,11 +48,11 @@ WORDS = """() => [...document.querySelectorAll('.md-content article :is(.chart, 
     const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
     return { said: text.textContent.trim(), box, size, slanted: Math.abs(a * b) > 0.01 };
   });
-  const straight = words.filter((word) => !word.slanted);
+  const frame = svg.getBoundingClientRect(), straight = words.filter((word) => !word.slanted);
   const cover = ({ box: one }, { box: other }) =>
     Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1 && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 3;
   return [
-    ...words.filter(({ box }) => box.left < 0 || box.right > innerWidth).map(({ said }) => `outside: ${said}`),
+    ...words.filter(({ box }) => box.left < 0 || box.right > innerWidth || box.top < frame.top - 8 || box.bottom > frame.bottom + 8).map(({ said }) => `outside: ${said}`),
     ...words.filter(({ size }) => size < 9.3).map(({ said, size }) => `${size} px: ${said}`),
     ...straight.filter((one, i) => straight.slice(0, i).some((other) => cover(one, other))).map(({ said }) => `covered: ${said}`),
   ];
@@ -77,7 +83,9 @@ def test_a_page_uses_each_window_and_on_a_desktop_nothing_scrolls_sideways(look,
 def test_a_phone_shows_charts_maps_and_tables_whole_and_says_where_more_is_hidden(look, path):
     page = look(path, book.NARROW, unfolded=True)
     found = page.evaluate(LOOK)
-    assert {kind: found[kind] for kind in (*ALWAYS, *SHOWN, "is cut") if found[kind]} == {}
+    assert {
+        kind: found[kind] for kind in (*ALWAYS, *SHOWN, "is cut", "runs together") if found[kind]
+    } == {}
     assert page.evaluate(WORDS) == []
 
 
