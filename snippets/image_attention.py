@@ -154,7 +154,5 @@ def window_attention(
     query, key, value = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
     tiles = F.scaled_dot_product_attention(cut(query), cut(key), cut(value), attn_mask=mask)
     tiles = tiles.unflatten(2, (window, window)).unflatten(1, (-1, (columns + right) // window))
-    grid = (
-        tiles.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-    )  # (n, rows + below, columns + right, …)
+    grid = tiles.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (n, rows + below, columns + …, …)
     return grid[:, :rows, :columns].reshape(*leading, rows * columns, -1)

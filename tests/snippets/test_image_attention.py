@@ -164,8 +164,8 @@ WRONG = {
     "angles in float32": ("else torch.float64", "else torch.float32"),
     "the rest is read": ("if below or right:", "if False:"),
     "not put back": (
-        "tiles.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (n",
-        "tiles.flatten(3, 4).flatten(1, 2)  # (n",
+        "grid = tiles.transpose(2, 3).flatten(3, 4)",
+        "grid = tiles.flatten(3, 4)",
     ),
     "strips in place of squares": (
         "return tiles.transpose(2, 3).flatten(3, 4)",
