@@ -152,9 +152,10 @@ def test_tens_of_damaged_pages_fail_under_pytest_each_at_its_line(page, tmp_path
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["literate.pytest_plugin"]\n')
     chosen = list(mutants.mutants(page))
     chosen = chosen[:: len(chosen) // 24]
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs").mkdir(exist_ok=True)
     for number, mutant in enumerate(chosen):
-        (tmp_path / "docs" / f"m{number}.md").write_text(mutant.text(page), encoding="utf-8")
+        text = re.sub(r"\]\([^)]*\)", "]", mutant.text(page))  # from here its links lead nowhere
+        (tmp_path / "docs" / f"m{number}.md").write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "docs"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     found = re.findall(r"^docs/m(\d+)\.md:(\d+): the output differs", done.stdout, re.MULTILINE)
