@@ -19,7 +19,7 @@ LOOK = """() => {
   const words = (one) => { const range = new Range(); range.selectNodeContents(one); return box(range); };
   const near = (one, next) => {
     const a = words(one), b = words(next);
-    return a.width && b.width && b.left - a.right < 7 && a.top < b.bottom && b.top < a.bottom;
+    return a.width && b.width && b.left - a.right < 5 && a.top < b.bottom && b.top < a.bottom;
   };
   const room = box(document.querySelector('.md-content__inner'));
   const parts = [...article.children].filter((part) => part.checkVisibility() && box(part).width > 1);
@@ -123,9 +123,9 @@ COLOURS = {
 }
 
 
-# Maps, tables and outputs in columns fit a phone, or nearly so; here they do not.
+# Maps, tables, formulas and outputs in columns fit a phone, or nearly so; here they do not.
 WIDE = """.heatmap { min-width: 900px } .lab-table td { min-width: 90px !important }
-  .output samp.columns { font-size: 1em !important }"""
+  .math math { font-size: 3em !important } .output samp.columns { font-size: 1em !important }"""
 
 
 @pytest.mark.parametrize(
