@@ -92,11 +92,10 @@ def above(asked: str) -> str:
 
 
 def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
-    """Run the last block of those that are asked for, after those above it; JSON in, JSON out.
+    """Run the last of the steps that are asked for, where all above it have run; JSON in, JSON out.
 
-    `asked` names its `steps` in order, of which the last alone has not run, and the `output` that the page shows
-    below it, if any: its `text`, its `options`, and the `labels` that the page computes. `figures` holds the code of
-    what explorables show after it.
+    `asked` names the `steps` in order, and the `output` that the page shows below it, if any: its `text`, its
+    `options`, and the `labels` that the page computes. `figures` holds the code of what explorables show after it.
     """
     assert _program
     request = json.loads(asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,7 @@ def _output(block: Block, labels: dict[int, str]) -> dict[str, Any]:
     return said
 
 
+@cache  # a preview writes all of it at each save
 def slim(code: str) -> str:
     """Return Python that computes the same in fewer letters: names within functions are short, remarks are gone."""
     return python_minifier.minify(code, hoist_literals=False, remove_literal_statements=True)
