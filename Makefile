@@ -64,10 +64,11 @@ train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any w
 labs: $(VENV)/installed ## measure again: execute the labs and store what they print; LAB=name for one
 	$(BIN)/python -m tools.labs $(LAB)
 
-bench: $(VENV)/installed ## print what the checker and the snippets cost, the latter beside PyTorch and transformers, as ratios from one run
+bench: $(VENV)/installed ## print what the checker, the snippets and the pages cost beside others, as ratios from one run
 	$(BIN)/python -m tools.bench
 	$(BIN)/python -m tests.snippets.bench
 	$(BIN)/python -m tests.peers.bench
+	$(BIN)/python -m tests.site.bench
 
 machines: $(VENV)/installed ## run the book and the tests as other machines would; NAME=avx2 for one
 	$(BIN)/python -m tools.machines $(NAME)

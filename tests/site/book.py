@@ -224,6 +224,15 @@ each_kind = pytest.mark.parametrize(
 each_chapter = pytest.mark.parametrize(
     "path", [path for path in PAGES if SOURCES[path] in CHAPTERS]
 )
+# The strip under a runnable block, and what stands below it.
+STRIP = """(at) => {
+  const strip = document.querySelectorAll('[data-run=run]')[at].closest('.highlight').nextElementSibling;
+  return strip?.matches('.run-strip') ? strip : null;
+}"""
+ENDED = f"""(at) => {{
+  const state = ({STRIP})(at)?.dataset.state;
+  return state && !['running', 'edited'].includes(state);
+}}"""
 
 
 def show(page, viewport=None, **media):

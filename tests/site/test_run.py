@@ -138,17 +138,8 @@ STORED = {
     "pyodide/pyodide.mjs": "6f1d60f7bf529beb300f0f47983c921d3982363640ba20af0e38efdddbc66109",
     "pyodide/python_stdlib.zip": "fa1957e5777068fc4f7437f96d860ae2fbe9c19732ba06c84e004ec16dd7dd7a",
 }
-# The strip under a runnable block, and what stands below it.
-STRIP = """(at) => {
-  const strip = document.querySelectorAll('[data-run=run]')[at].closest('.highlight').nextElementSibling;
-  return strip?.matches('.run-strip') ? strip : null;
-}"""
-ENDED = f"""(at) => {{
-  const state = ({STRIP})(at)?.dataset.state;
-  return state && !['running', 'edited'].includes(state);
-}}"""
 TOLD = f"""(at) => {{
-  const strip = ({STRIP})(at), figure = strip.nextElementSibling;
+  const strip = ({book.STRIP})(at), figure = strip.nextElementSibling;
   return [strip.dataset.state, strip.firstChild.textContent, figure?.matches('figure') ? figure.innerText : ''];
 }}"""
 
@@ -212,7 +203,7 @@ def run(page, at):
 
 
 def ended(page, at):
-    page.wait_for_function(ENDED, arg=at)
+    page.wait_for_function(book.ENDED, arg=at)
     return page.evaluate(TOLD, at)
 
 
@@ -627,7 +618,7 @@ def test_what_others_wrote_is_stored_as_it_came_with_its_licence(stored):
 # Runs a block, and says how it stands once it has ended, in any engine.
 IN_ANY = f"""async (at) => {{
   document.querySelectorAll('[data-run=run]')[at].click();
-  while (!({ENDED})(at)) await new Promise((passed) => setTimeout(passed, 50));
+  while (!({book.ENDED})(at)) await new Promise((passed) => setTimeout(passed, 50));
   return ({TOLD})(at).slice(0, 2);
 }}"""
 EDITED = """async (at) => {
