@@ -145,8 +145,8 @@ WRONG = {
     "correctness/masks.md": {
         "the wrong corner": (".tril(4 - 2)", ".tril()"),
         "an empty row is shared out": (
-            "print(weights.masked_fill(no_key, 0.0))",
-            "print(weights)",
+            "dim=-1).masked_fill(no_key, 0.0)",
+            "dim=-1)",
         ),
         "padding kept, words hidden": ("real[None, :].expand", "~real[None, :].expand"),
         "only one of two conditions": (
