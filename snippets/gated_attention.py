@@ -41,9 +41,10 @@ def sink_attention(
     With the scores s of one query, key j gets exp(s_j) / (exp(sink) + sum over k of exp(s_k)). So
     the weights of the keys sum to less than one, and to zero for a query that sees no key.
 
-    The sink is computed as one key more, whose value is zero, so any fused kernel serves that takes
-    one channel more, and no scores are stored. Queries, keys and values are copied once, with that
-    channel. For a single query, as in decoding, nothing is copied: its scores are written out.
+    The sink is computed as one key more, whose value is zero, and one channel more. Queries, keys
+    and values are copied once, with that channel and with zeros up to a multiple of eight channels.
+    Any fused kernel serves that takes this width, and then no scores are stored. For one query, as
+    in decoding, nothing is copied: its scores are written out.
 
     Args:
         query: (batch, heads, T_q, width).
@@ -71,17 +72,19 @@ def sink_attention(
         seen = 1 if is_causal else T_k
         return _one_query(query, key[:, :, :seen], value[:, :, :seen], sink, attn_mask, scale)
     # One channel more: in a query the score of its head's sink, in the sink's key 1, in others 0.
+    # Zeros follow: on a GPU the fused kernels that take a mask want a multiple of eight channels.
+    zeros = 7 - width % 8
     own = (sink / scale).to(query.dtype)[:, None, None].expand(query.size(0), heads, T_q, 1)
-    query = torch.cat([query, own], dim=-1)
-    first = F.pad(torch.ones_like(key[:, :, :1, :1]), (width, 0))  # the key of the sink
-    key = torch.cat([first, F.pad(key, (0, 1))], dim=2)
-    value = F.pad(value, (0, 1, 1, 0))  # its value, and the channel that is cut off below
+    query = torch.cat([query, F.pad(own, (0, zeros))], dim=-1)
+    first = F.pad(torch.ones_like(key[:, :, :1, :1]), (width, zeros))  # the key of the sink
+    key = torch.cat([first, F.pad(key, (0, 1 + zeros))], dim=2)
+    value = F.pad(value, (0, 1 + zeros, 1, 0))  # its value, and the channels that are cut off below
     options = {"scale": scale, "enable_gqa": heads != key.size(1)}
     if is_causal and T_q == T_k:
         # The sink stands before all keys. A query of its own in front keeps both triangles square.
         query = F.pad(query, (0, 0, 1, 0))
         context = F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
-        return context[:, :, 1:, :-1]
+        return context[:, :, 1:, :width]
     if is_causal:
         attn_mask = torch.ones(T_q, T_k, dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None:
@@ -89,7 +92,7 @@ def sink_attention(
             attn_mask = attn_mask.to(query.dtype)
         shown = True if attn_mask.dtype == torch.bool else 0.0
         attn_mask = F.pad(attn_mask, (1, 0), value=shown)  # every query sees the sink
-    return F.scaled_dot_product_attention(query, key, value, attn_mask, **options)[..., :-1]
+    return F.scaled_dot_product_attention(query, key, value, attn_mask, **options)[..., :width]
 
 
 def _one_query(

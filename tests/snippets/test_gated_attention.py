@@ -195,8 +195,8 @@ WRONG = {
         "last = (sink * scale).to(scores.dtype)",
     ),
     "the sink has the value of the first key": (
-        "value = F.pad(value, (0, 1, 1, 0))",
-        "value = F.pad(torch.cat([value[:, :, :1], value], dim=2), (0, 1))",
+        "value = F.pad(value, (0, 1 + zeros, 1, 0))",
+        "value = F.pad(torch.cat([value[:, :, :1], value], dim=2), (0, 1 + zeros))",
     ),
     "a zero key without a score": ("own = (sink / scale)", "own = (sink * 0)"),
     "one sink for all heads": ("own = (sink / scale)", "own = (sink.mean().expand(heads) / scale)"),
@@ -208,7 +208,10 @@ WRONG = {
         "query = F.pad(query, (0, 0, 1, 0))",
         "query = F.pad(query, (0, 0, 0, 1)).roll(-1, 2).roll(1, 2)",
     ),
-    "the first query's row is kept, not cut": ("context[:, :, 1:, :-1]", "context[:, :, :-1, :-1]"),
+    "the first query's row is kept, not cut": (
+        "context[:, :, 1:, :width]",
+        "context[:, :, :-1, :width]",
+    ),
     "a mask hides the sink": ("(1, 0), value=shown)", "(1, 0), value=not shown)"),
     "the mask is not looked at": ("value, attn_mask, **options)", "value, **options)"),
     "the mask of one query is not looked at": (
