@@ -862,7 +862,10 @@ WRONG = {
     },
     "production/sampling-fast.md": {
         "later guesses survive": ("(guess[0] == own[:4]).cumprod(dim=0)", "(guess[0] == own[:4])"),
-        "one place off": ("dim=1))[0, known - 1 :]", "dim=1))[0, known - 2 : -1]"),
+        "one place off": (
+            "logits = large(torch.cat([text, guess], dim=1))[0, known - 1 :]",
+            "logits = large(torch.cat([text, guess], dim=1))[0, known - 2 : -1]",
+        ),
         "the rest is drawn from p": (
             "    missing = (p - q).clamp(min=0)\n    refused",
             "    missing = p\n    refused",
