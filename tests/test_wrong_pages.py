@@ -914,8 +914,8 @@ WRONG = {
     },
     "production/masks.md": {
         "the window given to the first layer": (
-            "keeps = keep_past(40), keep_window(window, 40)  #",
-            "keeps = keep_window(window, 40), keep_past(40)  #",
+            "keeps = keep_past(40), keep  #",
+            "keeps = keep, keep_past(40)  #",
         ),
         "the stack forgets what it read": (
             "x = x + F.scaled_dot_product_attention(x, x, x, attn_mask=keep)",
