@@ -424,28 +424,43 @@ def sinks(page: Page) -> Drawing:
 
 @drawing("production/vision.md")
 def vision(page: Page) -> Drawing:
-    output = _block(page, "image, things, places = pictures(1, 4, 6)").output
-    lines = [line.split() for line in output.text.splitlines() if line]  # 16 of 6 pieces
-    made, size, left = Drawing(232), 11, 120
-    for row in range(4):
-        for column in range(6):
-            x, y = left + 52 * column, 12 + 52 * row
-            made.add("rect", class_="soft", x=x, y=y, width=48, height=48)
-            pixels = [[pixel == "#" for pixel in lines[4 * row + i][column]] for i in range(4)]
-            made.cells(pixels, x + 2, y + 2, size)
-    boat = next(
-        (row, column)
-        for row in range(4)
-        for column in range(6)
-        if [line[column] for line in lines[4 * row : 4 * row + 4]]
-        == ["··#·", "··##", "####", "·##·"]
-    )
-    x, y = left + 52 * boat[1], 12 + 52 * boat[0]
-    made.frame(x - 2, y - 2, 52, 52)
-    made.words(["boat"], 50, y + 29)
-    made.arrow(74, y + 24, right=x - 80, class_="accent", stroke_width=2.5)
-    made.arrow(x + 24, y + 52, down=30, class_="accent", stroke_width=2.5)
+    block = _block(page, "image, things, places = pictures(1, 4, 6)")
+    lines = [line.split() for line in block.output.text.splitlines() if line]  # 16 of 6 pieces
+    drawn = re.findall(r'^ +"(\w+)": "([.# ]+)",$', block.code, re.MULTILINE)
+    names = {tuple(pixels.replace(".", "·").split()): name for name, pixels in drawn}
+    tiles = [
+        [tuple(line[j] for line in lines[4 * i : 4 * i + 4]) for j in range(6)] for i in range(4)
+    ]
+    things = [[names.get(tile) for tile in row] for row in tiles]
+    ((row, column),) = [(i, j) for i in range(4) for j in range(6) if things[i][j] == "boat"]
+    below, left, top = things[row + 1][column], 92, 36
+    x, y = left + 42 * column, top + 54 * row
+    made = Drawing(286)
+    made.words(["what is below the boat?"], 6, 20, text_anchor="start", font_weight="bold")
+    for i in range(4):
+        for j in range(6):
+            spoken = (i, j) in {(row, column), (row + 1, column)}
+            look = {} if spoken else {"fill_opacity": ".35"}
+            _tile(made, tiles[i][j], left + 42 * j, top + 54 * i, 9, **look)
+    for i, (pixels, name) in enumerate(names.items()):
+        _tile(made, pixels, 360, top + 43 * i, 6)
+        made.words([name], 393, top + 43 * i + 17, text_anchor="start")
+    made.frame(x - 1, y - 1, 39, 39)
+    made.words(["the word", "boat"], 38, y + 15, down=18)
+    under = {"stroke": "var(--md-default-bg-color)", "stroke_width": 9}
+    made.add("path", **LINES | under, d=f"M78 {y + 18}H{x - 5}")
+    made.arrow(78, y + 18, right=x - 81, class_="accent", stroke_width=2.5)
+    made.arrow(x + 18, y + 39, down=15, class_="accent", stroke_width=2.5)
+    said = "the word boat looks at the patch that shows the boat;"
+    made.words([said, f"this patch has read the patch below it: {below}"], 220, 258, down=20)
     return made
+
+
+def _tile(made: Drawing, pixels: tuple, x: int, y: int, size: int, **look: object) -> None:
+    """Draw a patch of four by four pixels, each a square of that size."""
+    made.add("rect", class_="soft", x=x, y=y, width=4 * size + 1, height=4 * size + 1)
+    filled = [[pixel == "#" for pixel in line] for line in pixels]
+    made.cells(filled, x + 0.5, y + 0.5, size, **look)
 
 
 @drawing("examples/averages.md")
