@@ -405,20 +405,37 @@ def cache(page: Page) -> Drawing:
 
 @drawing("production/gates-and-sinks.md")
 def sinks(page: Page) -> Drawing:
-    made = Drawing(262)
-    for at, (name, code) in enumerate(
-        (("without", "plain = "), ("with", 'head = trained["sink"]'))
-    ):
+    made = Drawing(326)
+    told = "no word of this sentence tells which bank is meant:"
+    made.words([told, "how much weight does bank give to each word?"], 220, 18, down=19)
+    rows = (
+        ("without a sink: all of the weight is on words", "plain = ", 132),
+        ("with a sink: it takes most of the weight", 'head = trained["sink"]', 278),
+    )
+    for name, code, floor in rows:
         (line,) = re.findall(r"^she \S+ took .*", _block(page, code).output.text, re.MULTILINE)
         shares = [(word, float(share)) for word, share in re.findall(r"(\w+) (\d\.\d\d)", line)]
-        floor = 82 + 154 * at
-        made.words([f"{name} a sink"], 6, floor - 62, text_anchor="start", font_weight="bold")
+        tallest = max(round(64 * share) for _, share in shares)
+        made.words([name], 6, floor - tallest - 32, text_anchor="start", font_weight="bold")
         for place, (word, share) in enumerate(shares):
-            x, height = 10 + 54 * place, max(2, round(64 * share))
-            look = FILLED if word == "sink" else {}
-            made.add("rect", **look, x=x, y=floor - height, width=36, height=height)
-            made.words([word], x + 18, floor + 19)
-        made.add("path", **LINES, d=f"M4 {floor}H436")
+            x, height = 8 + 53 * place, max(2, round(64 * share))
+            look = {"class_": "accent"} if word == "sink" else {}
+            x += 8 if word == "sink" else 0
+            made.add(
+                "rect", **look, fill="currentColor", x=x, y=floor - height, width=38, height=height
+            )
+            if share > 0.03:  # the other bars are nearly nothing
+                made.words([f"{share:.2f}"], x + 19, floor - height - 5, **look)
+            made.words([word], x + 19, floor + 18, **look)
+        made.add("path", **LINES, d=f"M4 {floor}H374")
+    made.add("path", **LINES | FILLED | {"fill": "none"}, d="M383 278H434")
+    made.words(
+        ["sink: a learned number and no word; it adds nothing"],
+        434,
+        318,
+        text_anchor="end",
+        class_="accent",
+    )
     return made
 
 
