@@ -480,6 +480,49 @@ def _tile(made: Drawing, pixels: tuple, x: int, y: int, size: int, **look: objec
     made.cells(filled, x + 0.5, y + 0.5, size, **look)
 
 
+@drawing("production/many-devices.md")
+def ring_zigzag(page: Page) -> Drawing:
+    (in_a_row,) = tensors(page, "print(scores_needed(in_a_row))")
+    _, zigzag = tensors(page, "print(scores_needed(zigzag))")
+    made = Drawing(322)
+    said = ["a text of 32 tokens in eight pieces, from first to last:"]
+    made.words([*said, "each number is the device that holds the piece"], 220, 18, down=19)
+    said = ["pairs of query and key that each device computes"]
+    made.words([*said, "when no query reads a later token:"], 220, 136, down=19)
+    cuts = (
+        ("in a row", in_a_row, [piece // 2 for piece in range(8)], 6),
+        ("zig-zag", zigzag, [min(piece, 7 - piece) for piece in range(8)], 234),
+    )
+    for name, scores, devices, x in cuts:
+        made.words([name], x, 66, text_anchor="start", font_weight="bold")
+        for piece, device in enumerate(devices):
+            place = {"x": x + 25 * piece, "y": 76, "width": 25, "height": 30}
+            made.add("rect", **LINES, **place)
+            if device == 0:
+                made.add("rect", **FILLED, fill_opacity=".2", **place)
+            look = {"class_": "accent"} if device == 0 else {}
+            made.words([device], place["x"] + 12.5, 96, **look)
+        pairs = [sum(row) for row in scores]
+        for device, count in enumerate(pairs):
+            look, y = {"class_": "accent"} if device == 0 else {}, 172 + 25 * device
+            made.words([f"device {device}"], x, y + 14, text_anchor="start", **look)
+            long = 0.42 * count
+            made.add("rect", **look, fill="currentColor", x=x + 72, y=y, width=long, height=18)
+            made.words([f"{count:.0f}"], x + 77 + long, y + 14, text_anchor="start", **look)
+        late = [device for device, count in enumerate(pairs) if count == max(pairs)]
+        terms = " + ".join(f"{count:.0f}" for count in pairs)
+        total, most = f"{sum(pairs):.0f}", f"{max(pairs):.0f}"
+        if len(late) == len(pairs):
+            made.words(
+                [f"{len(late)} · {most} = {total}", "none waits for another"], x + 106, 290, down=22
+            )
+        else:
+            made.words(
+                [f"{terms} = {total}", f"all wait for device {late[-1]}"], x + 106, 290, down=22
+            )
+    return made
+
+
 @drawing("examples/averages.md")
 def avg(page: Page) -> Drawing:
     (even,) = tensors(page, "print(even)")
