@@ -281,7 +281,7 @@ def make(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 
     The literate of `project` draws it, and nothing that the caller's shell or make has set counts.
     """
-    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "NO_MKDOCS_2_WARNING")
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "NO_MKDOCS_2_WARNING", "VENV")
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
         [
