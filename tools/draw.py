@@ -512,14 +512,10 @@ def ring_zigzag(page: Page) -> Drawing:
         late = [device for device, count in enumerate(pairs) if count == max(pairs)]
         terms = " + ".join(f"{count:.0f}" for count in pairs)
         total, most = f"{sum(pairs):.0f}", f"{max(pairs):.0f}"
+        said = [f"{terms} = {total}", f"all wait for device {late[-1]}"]
         if len(late) == len(pairs):
-            made.words(
-                [f"{len(late)} · {most} = {total}", "none waits for another"], x + 106, 290, down=22
-            )
-        else:
-            made.words(
-                [f"{terms} = {total}", f"all wait for device {late[-1]}"], x + 106, 290, down=22
-            )
+            said = [f"{len(late)} · {most} = {total}", "none waits for another"]
+        made.words(said, x + 106, 290, down=22)
     return made
 
 
