@@ -224,7 +224,7 @@ each_kind = pytest.mark.parametrize(
 each_chapter = pytest.mark.parametrize(
     "path", [path for path in PAGES if SOURCES[path] in CHAPTERS]
 )
-# The strip under a runnable block, and what stands below it.
+# The strip under a runnable block, and whether its run has ended.
 STRIP = """(at) => {
   const strip = document.querySelectorAll('[data-run=run]')[at].closest('.highlight').nextElementSibling;
   return strip?.matches('.run-strip') ? strip : null;
