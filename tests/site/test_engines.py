@@ -17,6 +17,15 @@ WATCH = """<script>if (!window.wrong) {
   addEventListener("unhandledrejection", (e) => wrong.push(String(e.reason)));
 }</script>"""
 
+# WebKitGTK's window is never narrower than 447 pixels: its pages are seen in a frame of a phone's size.
+PHONE = '<iframe style="border: 0; width: {width}px; height: {height}px"></iframe>'.format(**book.NARROW)
+LOAD = """(address) => new Promise((loaded) => {
+  const frame = document.querySelector("iframe");
+  frame.onload = () => loaded(frame.contentWindow.innerWidth);
+  frame.src = address;
+})"""
+WITHIN = "(code, ...given) => document.querySelector('iframe').contentWindow.eval(`(${code})`)(...given)"
+
 # Waits until the first result of the search is in sight, under nothing else, and returns its words.
 FIRST_RESULT = """async () => {
   for (const end = performance.now() + 25_000; performance.now() < end; ) {
@@ -38,6 +47,7 @@ def address(site, tmp_path_factory):
     for file in folder.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace("<head>", f"<head>{WATCH}", 1), encoding="utf-8")
+    (folder / "phone.html").write_text(PHONE, encoding="utf-8")
     with book.served(folder) as address:
         yield address
 
@@ -136,6 +146,18 @@ def test_every_page_loads_without_an_error_and_each_address_leads_to_its_place(o
         return engine.run(WRONG) + engine.run(MISSED, places(site, path))
 
     assert {path: found for path in book.PAGES if (found := wrong(path))} == {}
+
+
+def test_each_address_of_every_page_leads_to_its_place_on_a_phone(engine, address, site):
+    engine.go(address + "phone.html")
+
+    def missed(path):
+        assert engine.run(LOAD, address + path) == book.NARROW["width"]
+        engine.run(WITHIN, "() => document.fonts.ready.then(() => true)")
+        engine.run(WITHIN, book.WAKE)
+        return engine.run(WITHIN, MISSED, places(site, path)) + engine.run(WITHIN, "() => wrong")
+
+    assert {path: found for path in book.PAGES if (found := missed(path))} == {}
 
 
 @pytest.mark.smoke

@@ -18,9 +18,10 @@ NAMED = "article :is(h1, h2, h3, h4, figure, p, div)[id]"
 # place, under the room that it keeps above it, or the end of the page is in sight.
 MISSED = """async (names) => {
   const missed = [];
+  // A page that stands there already would go nowhere.
+  history.replaceState(history.state, "", location.pathname);
   for (const name of names) {
     const place = document.getElementById(name);
-    history.replaceState(history.state, "", location.pathname); // the same place twice is no navigation
     location.hash = "#" + encodeURIComponent(name);
     const top = place.getBoundingClientRect().top - parseFloat(getComputedStyle(place).scrollMarginTop);
     const atEnd = scrollY + innerHeight >= document.documentElement.scrollHeight - 2 && top > 0;
