@@ -571,6 +571,23 @@ WRONG = {
         "questions that ask for nothing": ("if t < 127 else 4 * keys", "if t < 128 else 4 * keys"),
         "positions go on": ("read.clamp(max=32)", "read"),
         "the mask is too wide": ("(ages < 32)", "(ages <= 32)"),
+        "the prompt sees ahead": (".tril(keys.size(-2) - new)", ".tril(keys.size(-2))"),
+        "new tokens begin at position 0": (
+            "llama.rotation(torch.arange(past, past + new))",
+            "llama.rotation(torch.arange(new))",
+        ),
+        "cached keys are not rotated": (
+            "rotate(heads(layer.W_key(normed)), rotation), heads",
+            "heads(layer.W_key(normed)), heads",
+        ),
+        "all read the first layer": (
+            '("pairs share", (0, 0, 2, 2), (0, 0, 2, 2))',
+            '("pairs share", (0, 0, 2, 2), (0, 0, 0, 0))',
+        ),
+        "the pair has two caches": (
+            '("pairs share", (0, 0, 2, 2), (0, 0, 2, 2))',
+            '("pairs share", (0, 1, 2, 3), (0, 1, 2, 3))',
+        ),
     },
     "production/gates-and-sinks.md": {
         "the sink takes no part": (
