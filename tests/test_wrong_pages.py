@@ -311,6 +311,25 @@ WRONG = {
             '(drawn["latent"][name[: name.index(".W_")] + ".W_latent.weight"].T @ weight.T)',
         ),
         "the window is no longer than before": ("window = 128  #", "window = 16  #"),
+        "sparse attention still leaves keys out": (
+            "part.reads = part.group = 128",
+            "part.group = 128",
+        ),
+        "the groups are still short": ("part.reads = part.group = 128", "part.reads = 128"),
+        "codes of 8 bits": ("QuantizedCache(bits=4", "QuantizedCache(bits=8"),
+        "the indexer forgets": (
+            "index = None if cache is None else cache.index",
+            "index = None",
+        ),
+        "the indexer's keys are free": (
+            "return super().nbytes + self.index.nbytes",
+            "return super().nbytes",
+        ),
+        "padding is written": ("x = x * attn_mask[:, 0, -1, -x.shape[1] :, None]", "pass"),
+        "the convolution's tokens are free": (
+            "return self.state.nbytes + self.recent.nbytes",
+            "return self.state.nbytes",
+        ),
         "the keys still speak": ('0 * w if ".W_key" in n', 'w if ".W_key" in n'),
         "the padding is kept out after all": (
             "forward(x, cache=cache)",
