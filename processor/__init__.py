@@ -78,6 +78,7 @@ class Processor(TorchDispatchMode):
         self.report = report
         self.perturbed: Counter[str] = Counter()
         self.unknown: set[str] = set()
+        self.entered = 0  # an operation that is made of others enters the mode once more
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -87,9 +88,14 @@ class Processor(TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         return True  # what a compiled program fuses is no operation of ATen
 
+    def __enter__(self):
+        self.entered += 1
+        return super().__enter__()
+
     def __exit__(self, *failure):
         super().__exit__(*failure)
-        if self.report:
+        self.entered -= 1
+        if self.report and not self.entered:  # a file for each operation would take longer than they do
             counts = {"perturbed": self.perturbed, "unknown": sorted(self.unknown)}
             self.report.write_text(json.dumps(counts))
 

@@ -18,13 +18,17 @@ WATCH = """<script>if (!window.wrong) {
 }</script>"""
 
 # WebKitGTK's window is never narrower than 447 pixels: its pages are seen in a frame of a phone's size.
-PHONE = '<iframe style="border: 0; width: {width}px; height: {height}px"></iframe>'.format(**book.NARROW)
+PHONE = '<iframe style="border: 0; width: {width}px; height: {height}px"></iframe>'.format(
+    **book.NARROW
+)
 LOAD = """(address) => new Promise((loaded) => {
   const frame = document.querySelector("iframe");
   frame.onload = () => loaded(frame.contentWindow.innerWidth);
   frame.src = address;
 })"""
-WITHIN = "(code, ...given) => document.querySelector('iframe').contentWindow.eval(`(${code})`)(...given)"
+WITHIN = (
+    "(code, ...given) => document.querySelector('iframe').contentWindow.eval(`(${code})`)(...given)"
+)
 
 # Waits until the first result of the search is in sight, under nothing else, and returns its words.
 FIRST_RESULT = """async () => {
