@@ -95,7 +95,7 @@ class Processor(TorchDispatchMode):
     def __exit__(self, *failure):
         super().__exit__(*failure)
         self.entered -= 1
-        if self.report and not self.entered:  # a file for each operation would take longer than they do
+        if self.report and not self.entered:  # once a block: to write takes longer than to compute
             counts = {"perturbed": self.perturbed, "unknown": sorted(self.unknown)}
             self.report.write_text(json.dumps(counts))
 
