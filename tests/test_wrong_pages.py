@@ -191,14 +191,9 @@ WRONG = {
         ),
     },
     "production/served.md": {
-        "the mean is subtracted": (
-            "x.pow(2).mean(dim=-1, keepdim=True) + 1e-6",
-            "x.var(dim=-1, keepdim=True) + 1e-6",
-        ),
-        "the gate is not curved": ("(gate * torch.sigmoid(gate) * up)", "(gate * up)"),
         "each request fetches the weights": (
-            "shared, own = 2 * weights / 1e9",
-            "shared, own = 2 * requests * weights / 1e9",
+            "shared, own = 2 * W / 1e9",
+            "shared, own = 2 * B * W / 1e9",
         ),
         "positions count the padding": ("(column - padding).clamp(min=0)", "column.expand(3, 5)"),
         "the text attends to padding": (
@@ -210,6 +205,13 @@ WRONG = {
             '("ROMEO:\\n", "JULIET:", "OTHELLO")',
         ),
         "padding on the left": ("F.pad(p, (0, longest - len(p))", "F.pad(p, (longest - len(p), 0)"),
+        "two tokens share a position": (
+            "[torch.arange(length) for length in lengths]",
+            "[torch.arange(length) // 2 for length in lengths]",
+        ),
+        "texts of a row see each other": ("keep = (owner == owner[:, None]) & ", "keep = "),
+        "a token sees later ones": ("& (positions <= positions[:, None])", ""),
+        "the weights take no room": ("(room - 2 * W / 1e9) / block", "room / block"),
         "one generator for all": ("for seed in seeds]", "for seed in [sum(seeds)] * len(seeds)]"),
         "places are counted over nothing": (
             "columns[-positions.shape[1] :], mask",
@@ -230,19 +232,23 @@ WRONG = {
             "part[self.table.flip(0)].flatten(1, 2)",
         ),
         "the last block is read whole": (
-            "keep = torch.arange(16 * table.shape[1]) <= positions[:, None, :, None]",
-            "keep = torch.arange(16 * table.shape[1]) <= (positions | 15)[:, None, :, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= positions[:, :, None, None]",
+            "keep = torch.arange(16 * table.shape[1]) <= (positions | 15)[:, :, None, None]",
+        ),
+        "every step reads the whole texts": (
+            "read[who], texts[who] = len(texts[who]), ",
+            "texts[who] = ",
         ),
         "a block for two": ("tables[who].append(free.pop())", "tables[who].append(free[-1])"),
         "blocks are kept after the end": ("free.append(tables[who].pop())", "tables[who].pop()"),
         "a table outlives its text": (
             "while tables[who]:  # a block is in a table or it is free, never both\n"
-            "                free.append(tables[who].pop())",
+            "            free.append(tables[who].pop())",
             "free.extend(tables[who])",
         ),
         "every row draws from one place": (
-            "[generators[who] for who in group]",
-            "[generators[0] for who in group]",
+            "[generators[who] for who in batch]",
+            "[generators[0] for who in batch]",
         ),
     },
     "production/scheduling.md": {
