@@ -215,6 +215,7 @@ def _checked(scaling: dict) -> dict:
     return scaling
 
 
+# --8<-- [start:stretched]
 def _stretched(rotary_dim: int, base: float, scaling: dict) -> tuple[tuple[float, ...], float]:
     """Return the frequency of each pair, in radians a position, and the attention factor."""
     kind, factor = scaling["rope_type"], scaling.get("factor", 1.0)
@@ -260,3 +261,6 @@ def _temperature(factor: float, scaling: dict) -> float:
     if over and under:  # as DeepSeek's configs have it
         return (0.1 * over * math.log(factor) + 1) / (0.1 * under * math.log(factor) + 1)
     return 0.1 * math.log(factor) + 1
+
+
+# --8<-- [end:stretched]

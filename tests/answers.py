@@ -164,7 +164,7 @@ def answer(kind):
         ],
     },
     "docs/production/rope.md": {
-        6: [
+        5: [
             """\
 def answer(rotate):
     x = torch.randn(2, 5, 8)

@@ -1008,22 +1008,37 @@ WRONG = {
         ),
         "the future is attended to": ("dtype=torch.bool).triu(1)", "dtype=torch.bool).triu(2)"),
         "rotate_half without its sign": ("[-second, first]", "[second, first]"),
+    },
+    "production/stretching.md": {
         "the control has no window": ("(back < 128)", "(back < 512)"),
-        "NTK-aware stretching with the exponent of the wrong pair": ("(16 / 14)", "(14 / 16)"),
-        "YaRN for another length": (
-            '"original_max_position_embeddings": 128}',
-            '"original_max_position_embeddings": 2048}',
-        ),
-        "no pair is slowed": (
-            "[as_trained[0] / 4, *as_trained[1:]]",
-            "[as_trained[0], *as_trained[1:]]",
-        ),
         "the far keys are left out": ("(torch.arange(512) < 64))", "(torch.arange(512) < 0))"),
         "a circle of radians": ("frequency / (2 * math.pi) * 24) % 24", "frequency * 24) % 24"),
         "every pair is slowed": (
             "new, slowed = sectors(frequency, 512) - met,",
             "new, slowed = sectors(frequency / 4, 512) - met,",
         ),
+        "linear stretching multiplies": (
+            "[frequency / s for frequency in as_trained]",
+            "[frequency * s for frequency in as_trained]",
+        ),
+        "NTK-aware stretching with the exponent of the wrong pair": ("(16 / 14)", "(14 / 16)"),
+        "YaRN for another length": ("def yarn(s, length=128)", "def yarn(s, length=2048)"),
+        "YaRN's ramp upside down": ("(last - i) / (last - first)", "(i - first) / (last - first)"),
+        "YaRN counts radians": ("length / (2 * math.pi * turns)", "length / turns"),
+        "no pair is lowered": (
+            "[as_trained[0] / 4, *as_trained[1:]]",
+            "[as_trained[0], *as_trained[1:]]",
+        ),
+        "the factor does not grow": (
+            "llama.frequencies = way(end / 128)",
+            "llama.frequencies = way(1)",
+        ),
+        "kept keys are not rotated back": ("rotate(keys, (cos, -sin))", "keys"),
+        "kept keys are rotated back twice": (
+            "return rotate(keys, llama.rotation(torch.arange(self.length))), values",
+            "return keys, values",
+        ),
+        "the scores are as they were": ("W_query.weight *= sharper", "W_query.weight *= 1"),
     },
 }
 SOON = ("foundations/averaging.md", "foundations/dot-product.md")

@@ -46,7 +46,7 @@ def test_a_chapter_says_above_its_title_which_of_its_part_it_is(site):
             links = [urljoin(path, link.get("href")) for link in line.cssselect("a")]
             placed[path] = " ".join(line.text_content().split()), *links
     assert placed["production/kv-cache.html"] == (
-        "IV · In production · 5 of 20",
+        "IV · In production · 6 of 21",
         "production/index.html",
     )
     assert placed["model/heads.html"] == ("III · A model · 2 of 2",)
