@@ -1025,10 +1025,8 @@ WRONG = {
         "YaRN for another length": ("def yarn(s, length=128)", "def yarn(s, length=2048)"),
         "YaRN's ramp upside down": ("(last - i) / (last - first)", "(i - first) / (last - first)"),
         "YaRN counts radians": ("length / (2 * math.pi * turns)", "length / turns"),
-        "no pair is lowered": (
-            "[as_trained[0] / 4, *as_trained[1:]]",
-            "[as_trained[0], *as_trained[1:]]",
-        ),
+        "the control keeps the middle": ("near & (back < 64)}", "near}"),
+        "no pair is lowered": ("f / 4 if i in pairs else f", "f if i in pairs else f"),
         "the factor does not grow": (
             "llama.frequencies = way(end / 128)",
             "llama.frequencies = way(1)",
