@@ -308,6 +308,16 @@
 
   /* ── What the text asks to predict is shown when it is asked for; see figures.css ───────── */
 
+  const TELLS = "p, ul, ol, .math, .diagram, .md-typeset__scrollwrap";
+
+  /* Up to four parts of the text below a veiled output say what came; not what leads on to the next block. */
+  function markTold(figure) {
+    let told = figure.nextElementSibling;
+    for (let part = 0; part < 4 && told?.matches(TELLS); part++, told = told.nextElementSibling)
+      if (part && told.nextElementSibling?.matches(".highlight")) break;
+      else told.classList.add("told");
+  }
+
   function addUnveilButtons() {
     for (const figure of document.querySelectorAll(".md-content .veiled:not(:has(> .unveil))")) {
       const made = document.createElement("button");
@@ -321,6 +331,7 @@
         figure.focus({ preventScroll: true });
       });
       figure.append(made);
+      markTold(figure);
     }
   }
 

@@ -389,6 +389,12 @@ def test_an_address_stays_while_its_page_is_read(visit):
 PREDICTED = "foundations/scaling.html"
 SEEN = "figure => figure.querySelector('pre, table').checkVisibility({ visibilityProperty: true })"
 SHARP = "figure => getComputedStyle(figure.nextElementSibling).filter"
+# What stands below each veiled output, up to the next block, and which of it can be read.
+BELOW = """figures => figures.map((figure) => {
+  const below = [];
+  for (let next = figure; (next = next.nextElementSibling)?.matches("p, ul, ol, .math, .diagram"); ) below.push(next);
+  return below.map((part) => getComputedStyle(part).filter === "none");
+})"""
 
 
 def test_what_the_text_asks_to_predict_is_shown_when_it_is_asked_for(arrive):
@@ -403,6 +409,13 @@ def test_what_the_text_asks_to_predict_is_shown_when_it_is_asked_for(arrive):
     assert figure.evaluate("figure => figure === document.activeElement")
     assert figure.evaluate(place) == before
     assert figure.query_selector(".unveil") is None
+
+
+def test_no_sentence_below_a_veiled_output_tells_what_came(visit):
+    """But for what leads on to the next block."""
+    below = visit("foundations/dot-product.html").locator("figure.veiled").evaluate_all(BELOW)
+    assert max(map(len, below)) > 2
+    assert not any(readable for parts in below for readable in parts[:-1])
 
 
 def test_what_the_text_asks_to_predict_is_shown_to_who_cannot_ask_or_comes_for_it(visit):
