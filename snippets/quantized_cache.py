@@ -53,9 +53,10 @@ class QuantizedCache:
         y = attention(prompt, cache=caches[0])    # all tokens of the prompt at once
         y = attention(token, cache=caches[0])     # (batch, 1, embed_dim): one more
 
-    It takes the place of a KVCache. New tokens are kept as they are until a group is full. Then the
-    group is rounded: in its keys the tokens of each channel share a lowest number and a step, in
-    its values the channels of each token. A group is rounded once and never again.
+    It takes the place of a KVCache in a layer whose values have channels, which those of a latent
+    cache have not. New tokens are kept as they are until a group is full. Then the group is
+    rounded: in its keys the tokens of each channel share a lowest number and a step, in its values
+    the channels of each token. A group is rounded once and never again.
 
     What it returns is made anew at each update from all codes, so it saves memory between steps and
     no time. A kernel that is to save time decodes the codes within its tiles. It cannot be cut back
