@@ -43,12 +43,12 @@ EXACT = """
 # What else rounds: each by itself; where what was added is not worked out here; linear solvers.
 POINTWISE = """
     cos elu erf exp exp2 expm1 gelu lgamma log log10 log1p log2 logaddexp normal randn randn_like rsqrt sigmoid silu sin
-    tan tanh
+    softplus tan tanh
 """
 BY_ROW = """
     _cdist_backward _cdist_forward _embedding_bag_forward_only _native_multi_head_attention convolution elu_backward embedding_dense_backward gelu_backward
     index_add lerp linspace mse_loss mse_loss_backward native_layer_norm native_layer_norm_backward prod
-    scatter_add sigmoid_backward silu_backward tanh_backward
+    scatter_add sigmoid_backward silu_backward softplus_backward tanh_backward
 """
 SOLVERS = "_linalg_svd linalg_inv_ex linalg_lstsq linalg_qr linalg_solve_triangular"
 POWERS_BY_MULTIPLYING = (-2, -1, -0.5, 0, 0.5, 1, 2, 3)  # as `x * x` is x², with IEEE operations

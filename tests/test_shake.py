@@ -85,6 +85,8 @@ ROUNDS = {
     "numbers between two": lambda: torch.linspace(-9, 9, 50),
     "normal draws": lambda: torch.randn(16),
     "gelu": lambda: F.gelu(x),
+    "softplus": lambda: F.softplus(x),
+    "backward of softplus": lambda: gradient(F.softplus, 6, 8),
     "mse_loss": lambda: F.mse_loss(x, x.flip(0)),
     "layer_norm": lambda: F.layer_norm(x, (8,)),
     "inverse": lambda: torch.linalg.inv(w + torch.eye(8)),
