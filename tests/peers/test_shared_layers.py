@@ -139,7 +139,7 @@ def test_another_source_is_not_equal():
     logits_of = the_pages_function(with_attention_of(layers))
     tokens = torch.randint(50, (2, 9))
     right, wrong = (
-        logits_of(tokens, [KVCache(9) for _ in kinds], read)
-        for read in (source, (0, 1, 2, 3, 3, 3))
+        logits_of(tokens, [KVCache(9) for _ in kinds], whose)
+        for whose in (source, (0, 1, 2, 3, 3, 3))
     )
     assert (right - wrong).abs().max() > 0.1 * right.abs().max()
