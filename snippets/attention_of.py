@@ -104,10 +104,15 @@ FAMILIES = {
         one_more=True,
         scaled_by="query_pre_attn_scalar",
     ),
-    "phi3": Family(kinds="window", bias=False),
+    "phi3": Family({"partial_rotary_factor": 1.0}, kinds="window", bias=False),
     "olmo2": Family({"rms_norm_eps": 1e-5}, norm="all"),
     "glm4": Family(
-        {"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
+        {
+            "head_dim": 128,
+            "num_key_value_heads": 2,
+            "attention_bias": True,
+            "partial_rotary_factor": 0.5,
+        },
         out_bias=False,
         pairing="interleaved",
     ),
@@ -134,7 +139,7 @@ FAMILIES = {
         gate=True,
     ),
 }
-# Models that are known, and what they do that no part of the book does.
+# Models that are known, and what they do that these layers do not.
 REFUSED = {
     "llama4": "it attends within chunks of tokens, and scales queries by their position",
     "cohere": "its QK-norm subtracts the mean, with other weights for each head",
@@ -346,6 +351,11 @@ def _rotations(settings: Settings, family: Family) -> dict[str, dict[str, Any]]:
     for kind in (full, window):
         scaling = {"rope_theta": bases[kind], "partial_rotary_factor": share}
         scaling |= given.get(kind) or {}
+        turned = scaling["partial_rotary_factor"]
+        if turned != 1.0 and "partial_rotary_factor" not in family.defaults:
+            raise ValueError(
+                f"partial_rotary_factor must be 1.0 for {settings('model_type')}, got {turned!r}"
+            )
         scaling["rope_type"] = scaling.pop("type", scaling.get("rope_type", "default"))
         if scaling["rope_type"] in ("llama3", "yarn"):
             scaling.setdefault("original_max_position_embeddings", trained)

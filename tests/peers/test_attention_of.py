@@ -94,7 +94,8 @@ CASES = {
     "phi3": ("phi3", WINDOW | {"head_dim": None}),
     "phi3, in part": ("phi3", {"partial_rotary_factor": 0.5, "head_dim": None}),
     "olmo2": ("olmo2", {"head_dim": None, "attention_bias": True, "rms_norm_eps": 1e-2}),
-    "glm4": ("glm4", {"partial_rotary_factor": 0.4}),
+    "glm4": ("glm4", {"head_dim": 12}),
+    "glm4, in part": ("glm4", {"partial_rotary_factor": 0.4}),
     "gpt_oss": (
         "gpt_oss",
         WINDOW | {"num_local_experts": 2, "num_experts_per_tok": 1, "rope_parameters": YARN},

@@ -120,6 +120,11 @@ def test_a_known_model_that_no_part_can_do_is_refused_with_the_reason(model):
             "sliding_window must be a number, and in use",
         ),
         ({"model_type": "qwen3_next", "hidden_act": "gelu"}, "hidden_act must be 'silu'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1.0 for llama, got 0.5"),
+        (
+            {"rope_parameters": {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor must be 1.0 for llama, got 0.5",
+        ),
         ({"model_type": "deepseek_v3", **LATENT, "num_key_value_heads": 2}, "must be 4"),
         (
             {"model_type": "deepseek_v3", **LATENT, "head_dim": 9},
