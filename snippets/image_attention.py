@@ -121,8 +121,8 @@ def window_attention(
     """Return attention of each patch to those of its own window, (..., rows · columns, width).
 
     Windows are squares of window · window patches, laid from the first patch on; those at the far
-    borders are cut off. A window that covers the image is attention to all patches. There are
-    rows · columns · window² scores, of which PyTorch's fused kernel stores none.
+    borders are cut off. A window that covers the image is attention to all patches. Each window
+    takes window⁴ scores, also where it is cut off; PyTorch's fused kernel stores none of them.
 
     Args:
         query, key, value: (..., rows · columns, width), row by row.
