@@ -42,7 +42,7 @@ def sink_attention(
     the weights of the keys sum to less than one, and to zero for a query that sees no key.
 
     The sink is computed as one key more, whose value is zero, and one channel more. Queries, keys
-    and values are copied once, with that channel and with zeros up to a multiple of eight channels.
+    and values are copied, with that channel and with zeros up to a multiple of eight channels.
     Any fused kernel serves that takes this width, and then no scores are stored. For one query, as
     in decoding, nothing is copied: its scores are written out.
 
@@ -51,7 +51,7 @@ def sink_attention(
         key: (batch, kv_heads, T_k, width), same dtype; kv_heads divides heads.
         value: (batch, kv_heads, T_k, width), same dtype.
         sink: (heads,), floating point: the score of each head's sink, which scale does not
-            multiply. At -10,000 there is no sink: the result is the operator's. -inf gives nan.
+            multiply. At -inf, or at -10,000, there is no sink: the result is the operator's.
         attn_mask: (T_q, T_k), or four dimensions that broadcast to the scores. Boolean: True
             keeps. Floating point: added to the scaled scores. It never hides the sink.
         is_causal: query i sees keys 0 … i, counted from the first key even when T_q ≠ T_k.
@@ -74,7 +74,10 @@ def sink_attention(
     # One channel more: in a query the score of its head's sink, in the sink's key 1, in others 0.
     # Zeros follow: on a GPU the fused kernels that take a mask want a multiple of eight channels.
     zeros = 7 - width % 8
-    own = (sink / scale).to(query.dtype)[:, None, None].expand(query.size(0), heads, T_q, 1)
+    # An infinite one times the 0 of another key would be nan.
+    limits = torch.finfo(query.dtype)
+    own = (sink / scale).clamp(limits.min, limits.max).to(query.dtype)
+    own = own[:, None, None].expand(query.size(0), heads, T_q, 1)
     query = torch.cat([query, F.pad(own, (0, zeros))], dim=-1)
     first = F.pad(torch.ones_like(key[:, :, :1, :1]), (width, zeros))  # the key of the sink
     key = torch.cat([first, F.pad(key, (0, 1 + zeros))], dim=2)
@@ -111,7 +114,8 @@ def _one_query(
     elif attn_mask is not None:
         scores = scores + attn_mask
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    last = sink.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    last = sink.to(scores.dtype).clamp(min=torch.finfo(scores.dtype).min)
+    last = last[:, None, None].expand(*scores.shape[:-1], 1)
     weights = torch.cat([scores, last], dim=-1).softmax(dim=-1)[..., :-1].to(value.dtype)
     context = weights[:, :, 0].unflatten(1, (key.size(1), -1)) @ value
     return context.flatten(1, 2)[:, :, None]

@@ -288,6 +288,19 @@ def test_an_open_gate_and_no_sink_is_the_books_grouped_query_attention():
     assert torch.allclose(ours(x), theirs(x), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("lowest", [-1e4, -torch.inf])
+def test_without_a_sink_it_is_the_operator_in_every_dtype(lowest, dtype):
+    for T_q in (1, 5):
+        query = some(2, 4, T_q, 64, seed=0).to(dtype)
+        key, value = (some(2, 4, 5, 64, seed=seed).to(dtype) for seed in (1, 2))
+        sinks = torch.full((4,), lowest, dtype=dtype)
+        for keep in (some(T_q, 5, seed=5) > -0.5, torch.zeros(T_q, 5, dtype=torch.bool)):
+            result = sink_attention(query, key, value, sinks, keep)
+            wanted = F.scaled_dot_product_attention(query, key, value, keep)
+            assert torch.allclose(result, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
 def test_decoding_copies_no_keys():
     """A step that makes a tensor as large as the cache would read and write it anew each time."""
     query, key, value, sink = problem(4, 2, 1, 64)
