@@ -385,16 +385,19 @@ def _pow(given: Given, result: Tensor) -> Rounding:
     return None if by_multiplying else _pointwise(given, result)
 
 
-def _one_or_nothing(x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Say for which rows along `dim` each exponential of a softmax is 1 or underflows to 0."""
-    powers = (x - x.amax(dim, keepdim=True)).exp()
-    nothing = ~(powers > torch.finfo(dtype).smallest_normal / 2**60)  # nan, of a row of -inf, too
-    return ((powers == 1) | nothing).all(dim, keepdim=True)
+def _one_or_nothing(weights: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """Say for which rows along `dim` each exponential of a softmax is 1 or underflows to 0.
+
+    The weights are those that the softmax gives in float64.
+    """
+    one = weights.amax(dim, keepdim=True)
+    nothing = ~(weights > one * (torch.finfo(dtype).smallest_normal / 2**60))  # nan, too: all -inf
+    return nothing.logical_or_(weights == one).all(dim, keepdim=True)
 
 
 def _softmax(given: Given, result: Tensor) -> Rounding:
-    x, value = given["self"].double(), result.double()
-    return value, _one_or_nothing(x, given["dim"], result.dtype) | (value == 1)
+    weights, value = given["self"].double().softmax(given["dim"]), result.double()
+    return value, _one_or_nothing(weights, given["dim"], result.dtype) | (value == 1)
 
 
 def _log_softmax(given: Given, result: Tensor) -> Rounding:
@@ -441,7 +444,12 @@ def _for_each_query(given: Given, name: str) -> Tensor:
 
 
 def _scores(given: Given) -> tuple[Tensor, Tensor]:
-    """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes."""
+    """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes.
+
+    They are kept in `given`, because the operation has two results.
+    """
+    if "scores" in given:
+        return given["scores"]
     query, key = given["query"].double(), _for_each_query(given, "key").double()
     scale = given["scale"] or query.shape[-1] ** -0.5
     scores = query @ key.mT * scale
@@ -451,7 +459,8 @@ def _scores(given: Given) -> tuple[Tensor, Tensor]:
         scores = scores.masked_fill(future, -torch.inf)
     if given["attn_mask"] is not None:
         scores = scores + given["attn_mask"].double()
-    return scores, magnitude.masked_fill(scores == -torch.inf, 0.0)
+    given["scores"] = scores, magnitude.masked_fill(scores == -torch.inf, 0.0)
+    return given["scores"]
 
 
 def _attention(given: Given, result: Tensor) -> Rounding:
@@ -460,12 +469,13 @@ def _attention(given: Given, result: Tensor) -> Rounding:
     if result.shape != given["query"].shape[:-1] + given["value"].shape[-1:]:  # the log of the sums
         alone = (scores > -torch.inf).sum(-1) <= 1
         return result.double().abs() + 1, alone.reshape(result.shape)
-    weights = scores.softmax(-1).to(result.dtype)
-    value = _for_each_query(given, "value")
-    _, exact = _product(weights, value, result)
-    known = _one_or_nothing(scores, -1, result.dtype)
+    weights, value = scores.softmax(-1), _for_each_query(given, "value")
+    exact = _one_or_nothing(weights, -1, result.dtype).expand(result.shape).clone()
+    weights = weights.to(result.dtype)
+    rows = exact.any(-1).flatten(0, -2).any(0)  # most have weights that no kernel knows exactly
+    exact[..., rows, :] &= _product(weights[..., rows, :], value, result[..., rows, :])[1]
     added = weights.double() @ value.double().abs()
-    return _inside(added, magnitude.amax(-1, keepdim=True), result), exact & known
+    return _inside(added, magnitude.amax(-1, keepdim=True), result), exact
 
 
 def _inside(added: Tensor, scores: Tensor, result: Tensor) -> Tensor:
