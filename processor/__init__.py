@@ -443,32 +443,48 @@ def _for_each_query(given: Given, name: str) -> Tensor:
     return shared.repeat_interleave(heads // shared.size(-3), dim=-3)
 
 
-def _scores(given: Given) -> tuple[Tensor, Tensor]:
-    """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes.
+def _texts(given: Given) -> Iterator[Given]:
+    """Take a batch of attention apart, so that the scores of one text stay in the cache."""
+    for text in range(given["query"].size(0)):
+        parts = {name: given[name][text : text + 1] for name in ("query", "key", "value")}
+        mask = given["attn_mask"]
+        if mask is not None and mask.dim() == 4 and mask.size(0) > 1:
+            mask = mask[text : text + 1]
+        yield given | parts | {"attn_mask": mask}
 
-    They are kept in `given`, because the operation has two results.
-    """
-    if "scores" in given:
-        return given["scores"]
-    query, key = given["query"].double(), _for_each_query(given, "key").double()
-    scale = given["scale"] or query.shape[-1] ** -0.5
-    scores = query @ key.mT * scale
-    magnitude = query.abs() @ key.abs().mT * scale
+
+def _hidden(given: Given) -> Tensor:
+    """Return what a scaled_dot_product_attention adds to its scores, in float64."""
+    hidden = torch.zeros(given["query"].size(-2), given["key"].size(-2), dtype=torch.float64)
     if given["is_causal"]:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    if given["attn_mask"] is not None:
-        scores = scores + given["attn_mask"].double()
-    given["scores"] = scores, magnitude.masked_fill(scores == -torch.inf, 0.0)
-    return given["scores"]
+        hidden.masked_fill_(torch.ones_like(hidden, dtype=torch.bool).triu(1), -torch.inf)
+    return hidden if given["attn_mask"] is None else hidden + given["attn_mask"].double()
+
+
+def _scores(given: Given) -> tuple[Tensor, Tensor]:
+    """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes."""
+    query, key = given["query"].double(), _for_each_query(given, "key").double()
+    scale, hidden = given["scale"] or query.shape[-1] ** -0.5, _hidden(given)
+    magnitude = (query.abs() @ key.abs().mT).mul_(scale)
+    return (query @ key.mT).mul_(scale).add_(hidden), magnitude.masked_fill_(
+        hidden == -torch.inf, 0.0
+    )
 
 
 def _attention(given: Given, result: Tensor) -> Rounding:
     """The rule of attention: of its last product, and of the scores, which move the weights."""
-    scores, magnitude = _scores(given)
     if result.shape != given["query"].shape[:-1] + given["value"].shape[-1:]:  # the log of the sums
-        alone = (scores > -torch.inf).sum(-1) <= 1
-        return result.double().abs() + 1, alone.reshape(result.shape)
+        alone = (_hidden(given) > -torch.inf).sum(-1) <= 1
+        return result.double().abs() + 1, alone.expand(given["query"].shape[:-1]).reshape(
+            result.shape
+        )
+    texts = zip(_texts(given), result.split(1), strict=True)
+    added, exact = zip(*(_attention_of_one(*text) for text in texts), strict=True)
+    return torch.cat(added), torch.cat(exact)
+
+
+def _attention_of_one(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
+    scores, magnitude = _scores(given)
     weights, value = scores.softmax(-1), _for_each_query(given, "value")
     exact = _one_or_nothing(weights, -1, result.dtype).expand(result.shape).clone()
     weights = weights.to(result.dtype)
@@ -488,8 +504,8 @@ def _inside(added: Tensor, scores: Tensor, result: Tensor) -> Tensor:
 
 def _attention_backward(given: Given, result: Tensor) -> Rounding:
     """The rule of the gradients of attention: their greatest, times what the scores add up to."""
-    _, magnitude = _scores(given)
-    return _inside(result.double().abs().amax(), magnitude.amax(), result), result == 0
+    largest = max(_scores(text)[1].amax() for text in _texts(given))
+    return _inside(result.double().abs().amax(), largest, result), result == 0
 
 
 def _by_row(given: Given, result: Tensor) -> Rounding:
