@@ -443,14 +443,15 @@ def _for_each_query(given: Given, name: str) -> Tensor:
     return shared.repeat_interleave(heads // shared.size(-3), dim=-3)
 
 
-def _texts(given: Given) -> Iterator[Given]:
-    """Take a batch of attention apart, so that the scores of one text stay in the cache."""
-    for text in range(given["query"].size(0)):
-        parts = {name: given[name][text : text + 1] for name in ("query", "key", "value")}
-        mask = given["attn_mask"]
-        if mask is not None and mask.dim() == 4 and mask.size(0) > 1:
-            mask = mask[text : text + 1]
-        yield given | parts | {"attn_mask": mask}
+def _parts(given: Given, result: Tensor) -> Iterator[tuple[Given, Tensor]]:
+    """Take a batch of attention apart, and its result, so that the scores of a part stay in the cache."""
+    query, mask = given["query"], given["attn_mask"]
+    texts = max(1, AT_ONCE // max(1, query[0, ..., 0].numel() * given["key"].size(-2)))
+    split = {name: given[name].split(texts) for name in ("query", "key", "value")}
+    own = mask is not None and mask.dim() == 4 and mask.size(0) > 1
+    split["attn_mask"] = mask.split(texts) if own else [mask] * len(split["query"])
+    for *values, part in zip(*split.values(), result.split(texts), strict=True):
+        yield given | dict(zip(split, values, strict=True)), part
 
 
 def _hidden(given: Given) -> Tensor:
@@ -478,12 +479,12 @@ def _attention(given: Given, result: Tensor) -> Rounding:
         return result.double().abs() + 1, alone.expand(given["query"].shape[:-1]).reshape(
             result.shape
         )
-    texts = zip(_texts(given), result.split(1), strict=True)
-    added, exact = zip(*(_attention_of_one(*text) for text in texts), strict=True)
+    parts = [_attention_of_part(*part) for part in _parts(given, result)]
+    added, exact = zip(*parts, strict=True)
     return torch.cat(added), torch.cat(exact)
 
 
-def _attention_of_one(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
+def _attention_of_part(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
     scores, magnitude = _scores(given)
     weights, value = scores.softmax(-1), _for_each_query(given, "value")
     exact = _one_or_nothing(weights, -1, result.dtype).expand(result.shape).clone()
@@ -504,7 +505,7 @@ def _inside(added: Tensor, scores: Tensor, result: Tensor) -> Tensor:
 
 def _attention_backward(given: Given, result: Tensor) -> Rounding:
     """The rule of the gradients of attention: their greatest, times what the scores add up to."""
-    largest = max(_scores(text)[1].amax() for text in _texts(given))
+    largest = max(_scores(part)[1].amax() for part, _ in _parts(given, given["query"]))
     return _inside(result.double().abs().amax(), largest, result), result == 0
 
 
