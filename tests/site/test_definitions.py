@@ -23,7 +23,7 @@ def test_a_word_of_the_glossary_is_explained_where_it_stands(arrive, address):
     assert "glossary.html" in asked
     assert set(asked) <= {"glossary.html", "assets/asked.js"}
     shown.locator(".md-tooltip2--active[aria-label=Head]").wait_for()
-    assert "One attention with its own queries, keys, values and weights." in tip.inner_text()
+    assert "One attention with its own queries and weights." in tip.inner_text()
     assert "¶" not in tip.inner_text()
     assert axe(shown, ".md-tooltip2--active") == []
     tip.locator("a").hover()
