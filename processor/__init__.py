@@ -33,7 +33,7 @@ EXACT = """
     _local_scalar_dense _to_copy _unsafe_view abs alias amax amin aminmax arange as_strided bernoulli cat
     ceil clamp clamp_max clamp_min clone constant_pad_nd copy cummax detach diag_embed diagonal
     diagonal_copy div embedding empty empty_like empty_strided expand eye fill flip floor full
-    full_like gather index index_select lift_fresh lift_fresh_copy masked_fill masked_select max maximum median min
+    full_like gather im2col index index_select lift_fresh lift_fresh_copy masked_fill masked_select max maximum median min
     minimum mul nan_to_num native_dropout neg new_empty new_empty_strided new_full new_ones new_zeros nll_loss2d_backward nll_loss_backward ones
     ones_like permute rand rand_like reciprocal relu repeat reshape roll round rsub scalar_tensor scatter
     select select_backward set sgn sign slice slice_backward sort split split_with_sizes sqrt squeeze stack
