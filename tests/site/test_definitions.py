@@ -26,7 +26,7 @@ def test_a_word_of_the_glossary_is_explained_where_it_stands(arrive, address):
     assert "One attention with its own queries and weights." in tip.inner_text()
     assert "¶" not in tip.inner_text()
     assert axe(shown, ".md-tooltip2--active") == []
-    tip.locator("a").hover()
+    tip.locator("a").last.hover()
     tip.wait_for()
     shown.keyboard.press("Escape")
     tip.wait_for(state="hidden")
