@@ -487,6 +487,7 @@ def _attention(given: Given, result: Tensor) -> Rounding:
 def _attention_of_part(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
     scores, magnitude = _scores(given)
     weights, value = scores.softmax(-1), _for_each_query(given, "value")
+    magnitude.masked_fill_(weights == 0, 0.0)  # what has no weight moves none
     exact = _one_or_nothing(weights, -1, result.dtype).expand(result.shape).clone()
     weights = weights.to(result.dtype)
     rows = exact.any(-1).flatten(0, -2).any(0)  # most have weights that no kernel knows exactly

@@ -298,7 +298,7 @@ def test_without_a_sink_it_is_the_operator_in_every_dtype(lowest, dtype):
         for keep in (some(T_q, 5, seed=5) > -0.5, torch.zeros(T_q, 5, dtype=torch.bool)):
             result = sink_attention(query, key, value, sinks, keep)
             wanted = F.scaled_dot_product_attention(query, key, value, keep)
-            assert torch.allclose(result, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+            assert torch.allclose(result, wanted, rtol=0, atol=32 * torch.finfo(dtype).eps)
 
 
 def test_decoding_copies_no_keys():
