@@ -462,32 +462,32 @@ def _hidden(given: Given) -> Tensor:
     return hidden if given["attn_mask"] is None else hidden + given["attn_mask"].double()
 
 
-def _scores(given: Given) -> tuple[Tensor, Tensor]:
-    """Return the scores of a scaled_dot_product_attention, in float64, and their magnitudes."""
+def _weights(given: Given) -> tuple[Tensor, Tensor]:
+    """Return the weights of a scaled_dot_product_attention, in float64, and what their scores add up to.
+
+    A score without weight counts as 0, since it moves nothing.
+    """
     query, key = given["query"].double(), _for_each_query(given, "key").double()
-    scale, hidden = given["scale"] or query.shape[-1] ** -0.5, _hidden(given)
+    scale = given["scale"] or query.shape[-1] ** -0.5
+    weights = (query @ key.mT).mul_(scale).add_(_hidden(given)).softmax(-1)
     magnitude = (query.abs() @ key.abs().mT).mul_(scale)
-    return (query @ key.mT).mul_(scale).add_(hidden), magnitude.masked_fill_(
-        hidden == -torch.inf, 0.0
-    )
+    return weights, magnitude.masked_fill_(~(weights > 0), 0.0)  # nan, too: all -inf
 
 
 def _attention(given: Given, result: Tensor) -> Rounding:
     """The rule of attention: of its last product, and of the scores, which move the weights."""
-    if result.shape != given["query"].shape[:-1] + given["value"].shape[-1:]:  # the log of the sums
+    rows = given["query"].shape[:-1]
+    if result.shape != rows + given["value"].shape[-1:]:  # the log of the sums
         alone = (_hidden(given) > -torch.inf).sum(-1) <= 1
-        return result.double().abs() + 1, alone.expand(given["query"].shape[:-1]).reshape(
-            result.shape
-        )
-    parts = [_attention_of_part(*part) for part in _parts(given, result)]
-    added, exact = zip(*parts, strict=True)
+        return result.double().abs() + 1, alone.expand(rows).reshape(result.shape)
+    added, exact = zip(*(_context(*part) for part in _parts(given, result)), strict=True)
     return torch.cat(added), torch.cat(exact)
 
 
-def _attention_of_part(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
-    scores, magnitude = _scores(given)
-    weights, value = scores.softmax(-1), _for_each_query(given, "value")
-    magnitude.masked_fill_(weights == 0, 0.0)  # what has no weight moves none
+def _context(given: Given, result: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for the context vectors of a part how far they may move, and which are exact."""
+    weights, magnitude = _weights(given)
+    value = _for_each_query(given, "value")
     exact = _one_or_nothing(weights, -1, result.dtype).expand(result.shape).clone()
     weights = weights.to(result.dtype)
     rows = exact.any(-1).flatten(0, -2).any(0)  # most have weights that no kernel knows exactly
@@ -506,7 +506,7 @@ def _inside(added: Tensor, scores: Tensor, result: Tensor) -> Tensor:
 
 def _attention_backward(given: Given, result: Tensor) -> Rounding:
     """The rule of the gradients of attention: their greatest, times what the scores add up to."""
-    largest = max(_scores(part)[1].amax() for part, _ in _parts(given, given["query"]))
+    largest = max(_weights(part)[1].amax() for part, _ in _parts(given, given["query"]))
     return _inside(result.double().abs().amax(), largest, result), result == 0
 
 
