@@ -60,6 +60,11 @@ def test_null_is_the_same_as_a_missing_key_that_nothing_stands_for(model):
     )
 
 
+def test_where_a_file_is_silent_a_glm_4_turns_half_of_the_channels():
+    assert attention_of(small("glm4")) == attention_of(small("glm4", partial_rotary_factor=0.5))
+    assert attention_of(small("glm4")) != attention_of(small("glm4", partial_rotary_factor=1.0))
+
+
 @pytest.mark.parametrize("model", FAMILIES)
 def test_an_unknown_key_is_refused_by_name(model):
     for key in ("use_mystery_norm", "rope_percent", "attn_temperature", "layer_scale"):
