@@ -1,0 +1,107 @@
+"""What the tests of a part say of it for all: test_every_part.py asks it of each, the part's page tells it.
+
+A file tests/snippets/test_<part>.py may hold, beside its tests,
+
+- FACTS and WRONG: functions that take the part's module and raise AssertionError where it is not so, named as
+  what they hold true; and by what each does, the edits, (old, new), of which each must break one of them;
+- CASES: by what is tried, a Case: right in each dtype, on each device;
+- MODULES: by name, what makes a module that maps (2, T, 8) alike: exported and compiled once, it serves each T;
+- MIB: by what is called, the most that a call makes beside its input, in MiB, and what makes the call: a function
+  of 16,384 tokens of 64 channels, (16384, 64) in float32, that returns a function without arguments.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).parents[2]
+FILES = {path.stem: path for path in sorted((ROOT / "snippets").glob("*.py"))}
+T, VOCABULARY = 300, 13  # more tokens than bfloat16 can count
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call.
+
+    Attributes:
+        call: (module, *inputs) → the result, or several; a module of None is a function.
+        inputs: makes the inputs, in float64.
+        module: makes the module, or None.
+        casts: whether autocast makes it compute in bfloat16; float32 stays float32 otherwise.
+        returns: the dtype of the result, given that in which it computes.
+        roundings: how many roundings of the size of the result may add up, forward.
+        backward: whether it has a backward pass.
+        meta: whether it runs where tensors have no numbers: it takes no decision by them.
+    """
+
+    call: Callable
+    inputs: Callable
+    module: Callable = lambda: None
+    casts: bool = True
+    returns: Callable = lambda dtype: dtype
+    roundings: int = 8
+    backward: bool = True
+    meta: bool = True
+
+    def computes_in(self, tried: str) -> torch.dtype:
+        """The dtype in which the result is computed."""
+        if tried == "autocast":
+            return torch.bfloat16 if self.casts else torch.float32
+        return getattr(torch, tried)
+
+    def may_lose(self, dtype: torch.dtype) -> float:
+        """The share of the result that may be lost where it is computed in this dtype.
+
+        A rounding loses eps / 2 of a number. A sum over the tokens rounds once more for each of
+        them, in float32 at least.
+        """
+        if not self.roundings:
+            return 0.0
+        return (self.roundings * torch.finfo(dtype).eps + T * torch.finfo(wide(dtype)).eps) / 2
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums are kept."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def some(*shape: int, seed: int = 1) -> Tensor:
+    """Numbers of bfloat16, as float64: every dtype begins with the same ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).bfloat16().double()
+
+
+def heads(query: int = 4, key: int = 4, width: int = 8, tokens: int = T) -> tuple[Tensor, ...]:
+    """Query, key and value of so many heads."""
+    return tuple(some(2, n, tokens, width, seed=n + i) for i, n in enumerate((query, key, key)))
+
+
+def texts() -> tuple[Tensor]:
+    """Vectors of two texts."""
+    return (some(2, T, 16),)
+
+
+def tokens() -> tuple[Tensor]:
+    """Two texts as numbers."""
+    return (torch.randint(VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(1)),)
+
+
+def told(name: str) -> dict[str, tuple[str, object]]:
+    """What the test files hold under this name: key → (part, value)."""
+    found = {}
+    for part in FILES:
+        if (ROOT / f"tests/snippets/test_{part}.py").exists():
+            file = importlib.import_module(f"tests.snippets.test_{part}")
+            for key, value in getattr(file, name, {}).items():
+                found[f"{part}: {key}"] = part, value
+    return found
+
+
+def module(part: str) -> ModuleType:
+    """The part as it is."""
+    return importlib.import_module(f"snippets.{part}")

@@ -1,0 +1,344 @@
+"""What holds of every part: its form, and what it does in each dtype, on each device, exported, copied.
+
+Parts are listed nowhere: each file of snippets/ is asked, with what its own tests say of it (parts.py).
+"""
+
+import ast
+import copy
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.snippets import parts
+from tests.snippets.facts import assert_equal, first_to_notice
+from tests.snippets.parts import FILES, ROOT
+from tests.snippets.problems import edited
+
+every_file = pytest.mark.parametrize("part", FILES)
+# The lines that a file may have: a hundred or so, but for whole models and what reads their files.
+LINES = defaultdict(lambda: 130, {"gpt": 150, "llama": 220, "attention_of": 350})
+
+
+def tree(part):
+    """The file, as Python reads it."""
+    return ast.parse(FILES[part].read_text(encoding="utf-8"))
+
+
+def functions(part):
+    """Each function and class of a file, within others too."""
+    kinds = ast.FunctionDef | ast.ClassDef
+    return [node for node in ast.walk(tree(part)) if isinstance(node, kinds)]
+
+
+@every_file
+def test_it_imports_torch_and_python_alone(part):
+    imported = set()
+    for node in ast.walk(tree(part)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported - sys.stdlib_module_names == {"torch"}
+
+
+@every_file
+def test_it_is_read_from_top_to_bottom(part):
+    text = FILES[part].read_text(encoding="utf-8")
+    assert text.count("\n") <= LINES[part]
+    for node in [tree(part), *functions(part)]:
+        lines = (ast.get_docstring(node) or "").count("\n") + 1
+        most = 15 if isinstance(node, ast.FunctionDef | ast.Module) else 25
+        assert lines <= most, f"{getattr(node, 'name', part)} has a docstring of {lines} lines"
+    for node in functions(part):
+        if node.name in ("forward", "__init__"):
+            said = ast.get_docstring(node) is not None
+            code = node.end_lineno - (node.body[said].lineno if len(node.body) > said else 0) + 1
+            assert code <= 30, f"{node.name} has {code} lines"
+
+
+@every_file
+def test_what_others_may_call_says_what_it_is(part):
+    for node in functions(part):
+        public = not node.name.startswith("_")
+        assert not public or node.name == "extra_repr" or ast.get_docstring(node), node.name
+
+
+@every_file
+def test_it_keeps_to_what_pytorch_promises(part):
+    text = FILES[part].read_text(encoding="utf-8")
+    for private in re.findall(r"(\w+)\._(?!_)\w", text):
+        assert private in ("self", "cls"), f"{private}._…"
+    overridden = {node.name for node in functions(part)} & set(dir(torch.nn.Module))
+    assert overridden <= {"forward", "extra_repr", "__init__"}
+    assert not re.search(r"suppress\(|except \w*Error|__name__", text)
+
+
+@every_file
+def test_each_tensor_is_made_where_its_neighbours_are(part):
+    assert made_without_device(tree(part)) == []
+
+
+def made_without_device(node):
+    """The calls that make a tensor, outside of a constructor, without saying on which device."""
+    makes = {function.__name__ for function in _device_constructors()}
+    found = []
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+            continue
+        if (
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Attribute)
+            and ast.unparse(inner.func) == f"torch.{inner.func.attr}"
+            and inner.func.attr in makes
+            and not any(option.arg in ("device", None) for option in inner.keywords)
+        ):
+            found.append(f"line {inner.lineno}: {ast.unparse(inner)}")
+        found += made_without_device(inner)
+    return found
+
+
+def test_what_has_one_name_in_several_files_is_the_same_code():
+    named = defaultdict(set)
+    for part in FILES:
+        for node in tree(part).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                named[node.name].add(ast.unparse(node))
+    assert {name for name, codes in named.items() if len(codes) > 1} == set()
+
+
+# What is wrong, and must be noticed
+
+WRONG = parts.told("WRONG")
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_version_breaks_a_fact(what):
+    part, edits = WRONG[what]
+    facts = sys.modules[f"tests.snippets.test_{part}"].FACTS
+    edits = edits if isinstance(edits[0], tuple) else (edits,)
+    assert first_to_notice(facts, edited(part, *edits)), "every fact holds"
+
+
+FACTS = {
+    f"{part}: {fact.__name__}": (part, fact)
+    for part in FILES
+    for fact in getattr(sys.modules.get(f"tests.snippets.test_{part}"), "FACTS", ())
+}
+
+
+@pytest.mark.parametrize("what", FACTS)
+def test_of_the_file_it_is_true_that(what):
+    part, fact = FACTS[what]
+    fact(edited(part))
+
+
+# Dtypes and devices
+
+TRIED = ("float64", "float32", "bfloat16", "autocast")
+CASES = parts.told("CASES")
+
+
+def test_every_file_is_tried():
+    assert {part for part, _ in CASES.values()} == FILES.keys()
+
+
+def as_tuple(result):
+    """One result or several, as several."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def results(case, tried):
+    """Return the results of a case, and its inputs and weights with their gradients, by name."""
+    dtype = {"autocast": torch.float32}.get(tried) or getattr(torch, tried)
+    torch.manual_seed(0)
+    module = case.module()
+    if module is not None:
+        module = module.bfloat16().to(dtype).eval()
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in case.inputs()]
+    leaves = {f"input {i}": x for i, x in enumerate(inputs) if x.is_floating_point()}
+    leaves |= {} if module is None else dict(module.named_parameters())
+    for leaf in leaves.values():
+        leaf.requires_grad_(case.backward)
+    with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
+        made = as_tuple(case.call(module, *inputs))
+    if not case.backward:
+        return made, {}
+    directions = [parts.some(*one.shape, seed=i).to(one.dtype) for i, one in enumerate(made)]
+    found = torch.autograd.grad(made, list(leaves.values()), directions, allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return made, {name: (leaf, it) for (name, leaf), it in pairs if it is not None}
+
+
+def farthest(result, exact, *terms):
+    """The largest error, as a share of the largest number, or of 1 where all are smaller.
+
+    A sum that cancels gives `terms`, too, which are as large as what was added.
+    """
+    size = max(1.0, *(it.abs().max().item() for it in (exact, *terms)))
+    return (result.double() - exact.double()).abs().max().item() / size
+
+
+@pytest.mark.filterwarnings("error:Mismatch dtype between input and weight:UserWarning")
+@pytest.mark.parametrize("tried", TRIED)
+@pytest.mark.parametrize("what", CASES)
+def test_it_is_right_in_each_dtype(what, tried):
+    _, case = CASES[what]
+    narrow = case.computes_in(tried)
+    made, gradients = results(case, tried)
+    exact, exact_gradients = results(case, "float64")
+    may_lose = case.may_lose(narrow)
+    for result, wanted in zip(made, exact, strict=True):
+        assert result.dtype == case.returns(narrow)
+        assert result.isfinite().all()
+        assert farthest(result, wanted) <= may_lose
+    assert gradients.keys() == exact_gradients.keys()
+    for name, (leaf, result) in gradients.items():
+        assert result.dtype == leaf.dtype
+        assert result.isfinite().all()
+        _, wanted = exact_gradients[name]
+        # The gradient of a bias adds up what that of its weight does; that of a key's bias cancels.
+        _, terms = exact_gradients.get(name.replace("bias", "weight"), (leaf, wanted))
+        # Forward, and twice as many back, from a result that has its error already.
+        assert farthest(result, wanted, terms) <= 4 * may_lose
+
+
+@pytest.mark.parametrize("what", [what for what, (_, case) in CASES.items() if case.meta])
+def test_where_tensors_have_no_numbers_it_makes_the_same_shapes(what):
+    _, case = CASES[what]
+    module = case.module()
+    here = as_tuple(
+        case.call(module, *case.inputs())
+        if module is None
+        else case.call(module.double(), *case.inputs())
+    )
+    inputs = [x.to("meta") for x in case.inputs()]
+    there = as_tuple(case.call(None if module is None else module.to("meta"), *inputs))
+    assert [(x.shape, x.dtype) for x in there] == [(x.shape, x.dtype) for x in here]
+    assert {x.device.type for x in there} == {"meta"}
+
+
+# Exported, compiled, copied, saved
+
+MODULES = parts.told("MODULES")
+
+
+def example(module, T):
+    """Inputs of T tokens, as many as the module's forward must be given."""
+    torch.manual_seed(T)
+    if "token" in dict(module.named_children()):
+        return (torch.randint(11, (2, T)),)
+    x = torch.randn(2, T, 8)
+    return (x, x.flip(1)) if type(module).__name__ == "CrossAttention" else (x,)
+
+
+@pytest.mark.parametrize("what", MODULES)
+@torch.no_grad()
+def test_exported_once_it_serves_every_length(what):
+    torch.manual_seed(0)
+    module = MODULES[what][1]().eval()
+    T = torch.export.Dim("T", min=2, max=32)
+    inputs = example(module, 5)
+    exported = torch.export.export(module, inputs, dynamic_shapes=tuple({1: T} for _ in inputs))
+    for length in (2, 5, 9, 32):
+        inputs = example(module, length)
+        assert_equal(f"{length} tokens", exported.module()(*inputs), module(*inputs), torch.float32)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("what", MODULES)
+@torch.no_grad()
+def test_compiled_once_it_serves_every_length(what):
+    torch.manual_seed(0)
+    module = MODULES[what][1]().eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
+    for length in (5, 9, 32):
+        inputs = example(module, length)
+        with torch.compiler.set_stance("default" if length == 5 else "fail_on_recompile"):
+            result = compiled(*inputs)
+        assert_equal(f"{length} tokens", result, module(*inputs), torch.float32)
+
+
+@pytest.mark.parametrize("what", MODULES)
+@torch.no_grad()
+def test_a_copy_and_its_weights_give_the_same(what):
+    torch.manual_seed(0)
+    module, other = MODULES[what][1]().eval(), MODULES[what][1]().eval()
+    other.load_state_dict(module.state_dict())
+    inputs = example(module, 5)
+    for one in (copy.deepcopy(module), other):
+        assert torch.equal(one(*inputs), module(*inputs))
+
+
+def test_a_first_call_imports_no_sympy():
+    """It takes seconds to import, and torch.broadcast_shapes does so."""
+    calls = """
+import sys, torch
+from tests.snippets import parts
+before = "sympy" in sys.modules
+for part, case in parts.told("CASES").values():
+    torch.manual_seed(0)
+    module = case.module()
+    case.call(module.double() if module is not None else None, *case.inputs())
+    if not before and "sympy" in sys.modules:
+        sys.exit(f"{part} imports sympy")
+"""
+    # Hypothesis, which test files import, asks for sympy only where it is there already.
+    done = subprocess.run(
+        [sys.executable, "-c", calls], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# What it costs
+
+MIB = parts.told("MIB")
+
+
+class Bytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operators make: all that live at once, at the most."""
+
+    def __enter__(self):
+        """Start with none."""
+        self.alive, self.peak = {}, 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        """Run the operator, and look which storages there are now."""
+        given = {part.untyped_storage()._cdata for part in tensors((args, kwargs))}
+        made = operator(*args, **kwargs or {})
+        for part in tensors(made):
+            storage = part.untyped_storage()
+            if storage._cdata not in given:
+                self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {at: it for at, it in self.alive.items() if not it[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+        return made
+
+
+def tensors(tree):
+    """Return the tensors in what an operator takes or gives."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.parametrize("what", MIB)
+def test_it_makes_the_bytes_that_are_told(what):
+    """Of tensors that have shapes and no numbers, so a count takes no memory."""
+    _, (told, make) = MIB[what]
+    with FakeTensorMode(), torch.no_grad():
+        x = torch.zeros(16_384, 64)
+        call = make(x)  # the call; what it needs is made before the count
+        with Bytes() as counted:
+            call()
+    assert counted.peak / 2**20 == pytest.approx(told, abs=0.5)
