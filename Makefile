@@ -7,13 +7,13 @@ WORKERS ?= 2
 SITE ?= site
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build zensical train labs bench machines shake pins mutants rename drawings screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build zensical train labs bench shake pins mutants rename screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The tests start many interpreters; without compiled modules each would start at its own cost.
-test test-site test-labs machines shake: export PYTHONDONTWRITEBYTECODE =
+test test-site test-labs shake: export PYTHONDONTWRITEBYTECODE =
 
 NEW_ENOUGH = $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null)
 FOUND = $(or $(shell $(PYTHON) --version 2>&1),nothing that runs)
@@ -38,12 +38,11 @@ test-site: $(VENV)/installed ## build the site and test it in three browsers; SI
 test-labs: $(VENV)/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
 	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)
 
-everything: ## all that can be tested, in hours: labs, three browsers, Zensical, every machine, twenty processors
+everything: ## all that can be tested, in hours: labs, three browsers, Zensical, twenty processors
 	$(MAKE) lint
 	$(MAKE) test
 	$(MAKE) test-labs
 	$(MAKE) test-site
-	$(MAKE) machines
 	$(MAKE) shake
 	$(MAKE) build
 
@@ -70,9 +69,6 @@ bench: $(VENV)/installed ## print what the checker, the snippets and the pages c
 	$(BIN)/python -m tests.peers.bench
 	$(BIN)/python -m tests.site.bench
 
-machines: $(VENV)/installed ## run the book and the tests as other machines would; NAME=avx2 for one
-	$(BIN)/python -m tools.machines $(NAME)
-
 shake: $(VENV)/installed ## run the book and its tests on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
 	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)
 
@@ -93,9 +89,6 @@ mutants: $(VENV)/installed ## damage every output of the book and count what the
 
 rename: $(VENV)/installed ## give a chapter another name, PAGE=docs/part/old.md TO=new; its old address leads there
 	$(BIN)/python -m tools.rename $(PAGE) $(TO)
-
-drawings: $(VENV)/installed ## draw the drawings that repeat a pattern, from what their pages print now
-	$(BIN)/python -m tools.draw
 
 screenshots: $(VENV)/installed ## take the pictures of the README anew
 	$(BIN)/python -m tests.site.screenshots
