@@ -52,6 +52,10 @@ class Ahead:
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
 
+    def __contains__(self, name: str) -> bool:
+        """Say whether `name` is among what is drawn here: a page that came later is not."""
+        return name in self._results
+
     def is_done(self, name: str) -> bool:
         """Say whether `take` would return at once."""
         return self._results[name].done()

@@ -144,7 +144,8 @@ def _render(page: SitePage, config: MkDocsConfig, files: Files) -> None:
     draw = partial(_drawn, page, config, files)
     if _served:
         return _served.draw(page, files, draw)
-    drawn = _ahead.take(page.file.src_uri) if _ahead else draw()
+    source = page.file.src_uri
+    drawn = _ahead.take(source) if _ahead and source in _ahead else draw()
     return take(page, files, drawn)
 
 

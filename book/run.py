@@ -65,11 +65,11 @@ def known(page: Page) -> dict[str, Any] | None:
 
 
 def unrun(page: Page) -> dict[int, str] | None:
-    """Return which blocks of `page` do not run in a browser, and why not; None where nobody knows."""
+    """Return which blocks of `page` do not run in a browser, and why not; None where nothing does."""
     record = page.root / SMALL_TORCH / "runs.json"
     if not page.blocks or not record.exists():
         return None
-    return _read(record, record.stat().st_mtime_ns).get(page.name)
+    return _read(record, record.stat().st_mtime_ns).get(page.name, {})
 
 
 @lru_cache

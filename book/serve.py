@@ -221,7 +221,9 @@ class Served:
         """Draw a MkDocs page unless it is as before; draw its error if it has one."""
         source = page.file.src_uri
         key = _state_of(page, files)
-        ahead = self.ahead if self.first.setdefault(source, key) == key else None
+        ahead = self.ahead if self.ahead and source in self.ahead else None
+        if self.first.setdefault(source, key) != key:
+            ahead = None
         known = self.drawn.get(source, ((),))[0] == key
         if not known and ahead and not ahead.is_done(source):
             self.left.add(source)

@@ -4,7 +4,8 @@
 
 Each page runs in the small torch, under Node, and every output is held against what the page shows. A block that asks
 for something that the small torch lacks does not run, nor does a block that needs what that one makes; why not is
-written into `small_torch/runs.json`: {page: {number of the block: why}}. Any other difference is an error.
+written into `small_torch/runs.json`: {page: {number of the block: why}}, of a page that has such blocks. Any other
+difference is an error.
 """
 
 import json
@@ -145,7 +146,7 @@ def main(names: list[str]) -> int:
         wrong += len(reports)
     node.close()
     there = {page.name for page in all_pages()}
-    kept = {name: record[name] for name in sorted(record) if name in there}
+    kept = {name: record[name] for name in sorted(record) if record[name] and name in there}
     RECORD.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return 1 if wrong else 0
 

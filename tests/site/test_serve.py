@@ -285,3 +285,16 @@ def test_a_page_says_how_to_run_it_here_and_the_command_does_so(server):
     environment = {**os.environ, "PYTHONPATH": str(server.project)}
     subprocess.run(words, cwd=server.project, env=environment, check=True, capture_output=True)
     assert "To run." in (server.project / "runs/one.ipynb").read_text(encoding="utf-8")
+
+
+def test_a_new_page_is_drawn_and_checked_outside_of_the_nav_and_in_it(tmp_path):
+    server = started(tmp_path)
+    try:
+        assert server.save(GOOD, "new").select_one("figure.output samp").get_text() == "2"
+        nav = server.project / "mkdocs.yml"
+        nav.write_text(nav.read_text() + "  - new.md\n")
+        while not server.drawn("one").select(".md-nav a[href='new.html']"):
+            pass
+        assert mark(server.save(GOOD + "\nMore.\n", "new")).startswith("Every output on this page was checked.")
+    finally:
+        server.close()
