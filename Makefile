@@ -7,7 +7,7 @@ WORKERS ?= 2
 SITE ?= site
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build zensical train labs bench shake pins mutants rename screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutants rename screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test-site: $(VENV)/installed ## build the site and test it in three browsers; SI
 test-labs: $(VENV)/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
 	$(BIN)/python -m pytest -n $(WORKERS) -m lab tests $(ARGS)
 
-everything: ## all that can be tested, in hours: labs, three browsers, Zensical, twenty processors
+everything: ## all that can be tested, in hours: labs, three browsers, twenty processors
 	$(MAKE) lint
 	$(MAKE) test
 	$(MAKE) test-labs
@@ -51,11 +51,6 @@ update: $(VENV)/installed ## rewrite outputs that no longer agree; PAGE=docs/x.m
 
 build: $(VENV)/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
-
-zensical: $(VENV)/installed ## write the site with Zensical, the successor of MkDocs, into .book/site/
-	$(BIN)/python -m book prepare
-	cd .book && $(abspath $(BIN))/zensical build --strict
-	$(BIN)/python -m book pack .book/site
 
 train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any way, it goes on; ARGS="--help"
 	$(BIN)/python -m tools.train $(ARGS)
@@ -105,4 +100,4 @@ format: $(VENV)/installed ## format Python files and the code in pages
 	$(BIN)/python -m tools.style --fix
 
 clean: ## delete what was built
-	rm -rf site .book .checked .venv
+	rm -rf site .checked .venv

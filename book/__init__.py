@@ -1,4 +1,4 @@
-"""What MkDocs and Zensical draw the book with."""
+"""What MkDocs draws the book with."""
 
 import os
 

@@ -1,9 +1,8 @@
 """The hooks that MkDocs calls: each page is prepared as it is drawn, and its downloads are published.
 
 This module is thin on purpose. Prose, math and figures are Markdown extensions that any builder can use;
-`prepare` makes the rest, for MkDocs here and for any builder by `python -m book prepare`. Where processes
-can be forked, pages are drawn ahead, side by side. The index of the search is made here, since its box
-belongs to the theme.
+`prepare` makes the rest. Where processes can be forked, pages are drawn ahead, side by side. The index of the
+search is made here, since its box belongs to the theme.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     A book with a dead link is served all the same: only a build is strict.
     """
     config.extra["edition"] = prepare.edition(Path(config.config_file_path).parent)
-    # Before the theme's own script, which would start a search of its own. A builder that knows no
-    # hooks writes no index of ours, and keeps its search.
+    # Before the theme's own script, which would start a search of its own.
     config.extra["polyfills"] = ["assets/search.js"]
     log = logging.getLogger("mkdocs")
     if _served:

@@ -1,14 +1,11 @@
 """Makes of the book what a builder only has to draw: text with metadata, and files to take away.
 
-MkDocs asks page by page, through a hook, while it draws. `python -m book prepare` writes the same
-for all pages as a project of its own, with the metadata as front matter, for any builder that reads
-Markdown as mkdocs.yml says and fills templates: Zensical, today. So nothing here knows a builder.
+MkDocs asks page by page, through a hook, while it draws. Nothing here knows a builder.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -20,8 +17,8 @@ from typing import Any
 import yaml
 
 from book import card, lab, repository, run, search, weight
-from book.markdown.math import MathError, symbols
-from literate import export, record, site_markdown
+from book.markdown.math import symbols
+from literate import export, record
 from literate.fence import blank_out
 from literate.page import (
     Page,
@@ -32,7 +29,6 @@ from literate.page import (
     root_of,
     without_front_matter,
 )
-from literate.prose import LINK
 
 WORDS_PER_MINUTE = 200
 SECONDS_PER_BLOCK = 15
@@ -48,18 +44,6 @@ PyTorch keeps what it has loaded, "checkpoints" below the one that this command 
     python -c "import torch; print(torch.hub.get_dir())"
 """
 PYODIDE = "assets/vendor/pyodide"  # which no browser starts from a disk
-VENDOR = Path(__file__).with_name("vendor")
-# A builder's own search reads every word of a page, so it must know what stands between words; the last
-# of these stands between a function and its argument, and is not seen. `offline` lets it search pages
-# opened from a disk, for which it needs what stands in for a worker.
-PLUGINS = """\
-plugins:
-  - search:
-      separator: '[\\s\\-_,:!=\\[\\]()"/.`\\u2061]+'
-  - offline
-"""
-SHIM = "  polyfills: [assets/vendor/iframe-worker.js]\n"
-
 
 PRELOAD = re.compile(r'<link rel="preload"[^>]*as="font"[^>]*>\n?')
 DEFINED = re.compile(
@@ -83,21 +67,20 @@ class Prepared:
     program: Page | None = None
 
 
-def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ipynb") -> Prepared:
+def page(path: Path, source: str, config: Mapping[str, Any]) -> Prepared:
     """Prepare the chapter or the lab at `path`; when it is drawn, `describe` completes it.
 
     Args:
         path: the Markdown file or the notebook.
         source: its name from docs/.
         config: what mkdocs.yml says: `site_name`, `site_url`, `nav` and `extra`.
-        labs: how the builder's names for the labs end, which links in chapters use.
 
     Raises:
         PageError: the page is not what the book allows; names its line, unless it is a lab.
     """
     if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
         try:
-            text = _leading(lab.markdown(path), labs)
+            text = lab.markdown(path)
         except lab.LabError as error:
             raise PageError(path, 0, str(error)) from error
         return Prepared(source, "", {}, text, {path.name: path.read_bytes()})
@@ -111,7 +94,7 @@ def page(path: Path, source: str, config: Mapping[str, Any], *, labs: str = ".ip
         notebook = Path(source).with_suffix(".ipynb").as_posix()
         colab = repository.colab(config["extra"]["repository"], notebook)
         beside[known["program"]] = run.program(program, colab).encode()
-    return Prepared(source, "", {}, _linked(program, source, labs, exercises), beside, program)
+    return Prepared(source, "", {}, _linked(program, source, exercises), beside, program)
 
 
 def describe(prepared: Prepared, html: str, config: Mapping[str, Any], root: Path) -> None:
@@ -248,7 +231,6 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
     meta["card"] = source.with_name(f"{source.stem}.png").as_posix()
     if program:
         pieces = zip(export.pieces(program), blocks, strict=True)
-        # A list, since Zensical would sort the keys of a dictionary.
         guarded = [[i, piece] for i, (piece, block) in enumerate(pieces) if block.raises]
         meta["guarded"] = guarded
         if runs := run.known(program):
@@ -300,22 +282,14 @@ def _heading(html: str) -> str:
     return unescape(text).strip()
 
 
-def _leading(text: str, labs: str) -> str:
-    """Return `text` with each link to a notebook leading to what a builder makes of it."""
-    return LINK.sub(lambda link: link[0].replace(".ipynb", labs, 1), text)
-
-
-def _linked(program: Page, source: str, labs: str, exercises: str) -> str:
+def _linked(program: Page, source: str, exercises: str) -> str:
     """Return the text of a chapter with its drawings, and links to what a reader may take where it stands.
 
     That is each included file, above it, and the exercises as a notebook, under their heading, where Colab
-    opens them at the address `exercises`, if any. A link to a notebook leads to the page that the builder
-    makes of it.
+    opens them at the address `exercises`, if any.
     """
     lines = without_front_matter(program.shown).split("\n")
     prose = blank_out(program.fences, program.shown)
-    for at, text in enumerate(prose):
-        lines[at] = _leading(lines[at], labs) if ".ipynb" in text else lines[at]
     added = {
         block.line - 1: _file_link(block.included.name, source, block.fence.prefix)
         for block in program.blocks
@@ -338,65 +312,6 @@ def _file_link(name: str, source: str, prefix: str) -> list[str]:
     said = name.replace("_", "\\_")
     link = [f'[Download {said}]({href}){{ download="{name}" }}', "{ .take-file }"]
     return [(prefix + line).rstrip() for line in ("", *link, "")]
-
-
-def write(root: Path) -> None:
-    """Write the book of the project at `root` into its .book/, a project that a builder can draw.
-
-    Labs are Markdown there, and metadata is front matter. What a reader takes away as Markdown lies
-    in the theme, from which files are copied: in docs/ it would be drawn.
-
-    Raises:
-        PageError: a page is not what the book allows, or not in the nav.
-    """
-    target = root / ".book"
-    settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
-    config = yaml.unsafe_load(settings)
-    nav = dict(_listed(config["nav"]))
-    files = {path.relative_to(root / "docs").as_posix(): path for path in root.glob("docs/**/*")}
-    for source, path in files.items():
-        lab_page = path.suffix == ".ipynb" and "/." not in source
-        if source not in nav and (lab_page or is_page(path, root)):
-            raise PageError(path, 1, "no page of the site; add it to `nav` in mkdocs.yml")
-    shutil.rmtree(target, ignore_errors=True)
-    pages = shutil.ignore_patterns("*.md", "*.ipynb", ".*")
-    shutil.copytree(root / "docs", target / "docs", ignore=pages)
-    compiled = shutil.ignore_patterns("__pycache__")
-    for copy in ("overrides", "snippets", "docs/snippets"):
-        shutil.copytree(root / Path(copy).name, target / copy, ignore=compiled)
-    book = [page(root / "docs" / source, source, config, labs=".md") for source in nav]
-    for one in book:
-        try:
-            html = site_markdown.markdown(root).convert(one.text)
-        except MathError as error:  # in a lab; a chapter has been read
-            raise PageError(root / "docs" / one.source, 0, str(error)) from error
-        describe(one, html, config, root)
-        _write_page(one, target)
-    for name, text in llms(config, book).items():
-        (target / "docs" / name).write_text(text, encoding="utf-8")
-    run.write(root, target / "docs/assets")
-    shutil.copytree(VENDOR, target / "docs/assets/vendor", dirs_exist_ok=True)
-    (target / "mkdocs.yml").write_text(_settings(settings, edition(root)), encoding="utf-8")
-
-
-def _settings(text: str, version: str | None) -> str:
-    """Return mkdocs.yml as a builder without hooks needs it: labs are Markdown, its search its own."""
-    text = re.sub(r"^( *- .*)\.ipynb$", r"\1.md", text, flags=re.MULTILINE)
-    text = re.sub(r"^plugins:\n(?:[ #].*\n)*", lambda _: PLUGINS, text, flags=re.MULTILINE)
-    extra = f"extra:\n{SHIM}" + (f'  edition: "{version}"\n' if version else "")
-    return re.sub(r"^extra:\n", extra, text, flags=re.MULTILINE)
-
-
-def _write_page(one: Prepared, target: Path) -> None:
-    """Write a page and what lies beside it into the project at `target`."""
-    drawn = (target / "docs" / one.source).with_suffix(".md")
-    drawn.parent.mkdir(parents=True, exist_ok=True)
-    front = yaml.safe_dump(one.meta, allow_unicode=True, sort_keys=False, width=1000)
-    drawn.write_text(f"---\n{front}---\n\n{one.text}", encoding="utf-8")
-    for name, content in one.beside.items():
-        place = target / ("overrides" if name.endswith(".md") else "docs") / one.source
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.with_name(name).write_bytes(content)
 
 
 def _listed(entries: list) -> Iterator[tuple[str, str | None]]:

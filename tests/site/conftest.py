@@ -18,7 +18,6 @@ APART = (
     "test_labs.py",
     "test_sharing.py",
     "test_take_away.py",
-    "test_zensical.py",
 )
 
 
