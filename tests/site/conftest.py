@@ -22,6 +22,9 @@ APART = (
 
 
 WINDOWS = ("wide", "paper", "unfolded", "narrow")  # in which order a page is looked at
+# Seconds after which a test fails, and its worker ends with it, because a browser that stands still answers
+# nobody; the other workers go on, and a new one takes its place. The site is built within this time, too.
+STANDS_STILL = 600
 
 
 def shared_page(nodeid):
@@ -47,6 +50,7 @@ def pytest_collection_modifyitems(items):
     def place(item):
         if "site" not in item.keywords:
             return 0, 0
+        item.add_marker(pytest.mark.timeout(STANDS_STILL, method="thread"))
         if item.path.name == "test_serve.py":
             return -1, 0
         number = places.get(shared_page(item.nodeid), 0)
@@ -64,6 +68,14 @@ def pytest_xdist_make_scheduler(config, log):
     class SiteScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return shared_page(nodeid) or nodeid.partition("::")[0]
+
+        def remove_node(self, node):
+            """A test that ended its worker has failed; xdist would hand it to each new one again."""
+            ended = super().remove_node(node)
+            for tests in self.workqueue.values():
+                if ended in tests:
+                    tests[ended] = True
+            return ended
 
     return SiteScheduling(config, log)
 
