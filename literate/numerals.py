@@ -18,7 +18,8 @@ NUMERAL = re.compile(
     re.VERBOSE,
 )
 OPERATORS = str.maketrans({"·": "*", "×": "*", "÷": "/", "−": "-", "^": "**", "{": "(", "}": ")"})
-OPERAND = r"\(?\d++(?:\.\d++)?+(?:e[-+]?\d++)?+\)?"
+# Python 3.11.2 misreads `?+` behind a group: it would take a full stop in.
+OPERAND = r"\(?\d++(?:\.\d++|(?!\.\d))(?:e[-+]?\d++|(?!e[-+]?\d))\)?"
 ARITHMETIC = re.compile(rf"(?<![\w.]){OPERAND}(?: *(?:\*\*|[-+*/]) *{OPERAND}){{1,9}}")
 # What an equation may state, and what before it leaves its left side open.
 POWER_OF_TEN = re.compile(r"[\d.]+ *\* *10 *\*\* *\(?[-\d]+\)?")

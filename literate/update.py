@@ -25,18 +25,35 @@ def update(page: Page) -> int:
     """Bring the outputs of `page` up to date; return how many changed.
 
     An output within tolerance stays as it is. Raises Refused under CI, when a block raises
-    what the page does not announce, closes stdout or runs too long, when an output that has options
+    what the page does not announce, closes stdout or runs too long, when what would be written is
+    something else in a second run, as an address or a time is, when an output that has options
     would go, when what was printed would not be read back the same or cannot be drawn, and when the
     page changed meanwhile or is read-only; the page is then untouched.
     """
     if os.environ.get("CI"):
         raise Refused("CI is set: outputs are updated by an author, who reads the diff")
-    with closing(Run(page)) as run:
-        results = [run.upto(block) for block in run.blocks]
+    results = _run(page)
     edits = _edits(page, results)
     if edits:
+        if _unchanged(page):  # else `rewrite` says so
+            _refuse_what_moves(page, results, _run(page))
         rewrite(page, edits, lambda new: _check(new, page, results))
     return len(edits)
+
+
+def _run(page: Page) -> list[Result]:
+    with closing(Run(page)) as run:
+        return run.all()
+
+
+def _refuse_what_moves(page: Page, results: list[Result], again: list[Result]) -> None:
+    """Raise Refused where a block that does not hold printed something else the second time."""
+    for block, first, second in zip(page.steps, results, again, strict=True):
+        one, other = (compare.text_of(block, result) for result in (first, second))
+        if compare.check(page, block, first) and (found := compare.differences(one, other)):
+            now, then = found[0].expected, found[0].printed
+            what = f"the block on line {block.line} prints {now!r}, and {then!r} when it runs again"
+            raise Refused(f"{page.name}:{block.line}: {what}; print what stays the same")
 
 
 def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None = None) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from literate import prose
-from literate.numerals import numerals, results
+from literate.numerals import numerals, results, wrong_sums
 from literate.prose import stale_in_notebook, unsupported_numbers
 from tests.pages import PAGES, ROOT
 
@@ -412,6 +412,12 @@ def test_a_stale_number_in_a_lab_is_named_by_cell_and_line(tmp_path, old, new, p
 def test_a_numeral_has_a_value_and_a_unit(text, value, unit):
     (one,) = numerals(text)
     assert (one.value, one.unit) == (value, unit)
+
+
+def test_a_full_stop_belongs_to_no_number():
+    assert list(results("It is 13 - 2. Then")) == [11.0]
+    assert list(wrong_sums("It is 13 - 2. Then")) == []
+    assert [*wrong_sums("So 7 · 6 = 41.")] != []
 
 
 @pytest.mark.parametrize("text", ["9^9^9^9", "1/0", "(1 + 2", "2 ** 3 ** 4 ** 5 ** 6", "1e999 + 1"])

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from multiprocessing.connection import Listener
 from pathlib import Path
 
@@ -174,6 +176,19 @@ def test_a_page_is_left_alone_when_a_block_fails(book, code, words):
         update(read(path))
     assert words in str(caught.value)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["print(object())", "import uuid\nprint(uuid.uuid4())", "import time\nprint(time.time_ns())"],
+)
+def test_what_another_run_prints_otherwise_is_not_written(book, code):
+    path = book.page(page(code))
+    with pytest.raises(
+        Refused, match=r"page\.md:3: the block on line 3 prints .* when it runs again"
+    ):
+        update(read(path))
+    assert path.read_text() == page(code)
 
 
 def test_a_number_that_no_figure_can_show_is_not_written_into_one(book):
@@ -404,6 +419,14 @@ with Client({arrivals.address!r}) as line:
     print(line.recv())"""
 
 
+def answer_all(arrivals):
+    """Send on all that report when they run a second time."""
+    with suppress(OSError):  # in the end nobody listens
+        while True:
+            with arrivals.accept() as line:
+                line.send(1)
+
+
 def test_two_updates_at_once_leave_what_was_printed_and_nothing_beside_the_page(
     book, started, arrivals
 ):
@@ -414,6 +437,7 @@ def test_two_updates_at_once_leave_what_was_printed_and_nothing_beside_the_page(
     for line in lines:
         with line:
             line.send(1)
+    threading.Thread(target=answer_all, args=(arrivals,), daemon=True).start()
     said = {(*process.communicate(timeout=60), process.returncode) for process in both}
     late = ("", "docs/page.md: left as it was\ndocs/page.md: changed meanwhile; run again\n", 1)
     assert said <= {("docs/page.md: 1 output updated\n", "", 0), late}
