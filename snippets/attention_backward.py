@@ -1,14 +1,16 @@
 """The backward pass of attention, softmax(QKᵀ·scale)V, written out by hand.
 
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else. For use in a model,
-F.scaled_dot_product_attention is faster; this file is for reading, for testing other kernels
-against, and for changing.
-Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1, for the forward pass;
-Dao et al. (2022), "FlashAttention", appendix B.2, for the backward pass that recomputes the
-weights and takes the row sums of softmax's derivative from the context vectors.
-"""
+    context = attention(query, key, value, attn_mask)  # and context.sum().backward()
 
-from contextlib import nullcontext
+Shapes are (..., tokens, channels), and leading dimensions broadcast. A query that may see no key
+gets context 0 and gradient 0. Between the passes it keeps its inputs and its result, never the
+(T_q, T_k) weights; while a pass runs it makes up to four matrices of their size, 4 GiB in float32
+for a head at 16,384 tokens. F.scaled_dot_product_attention is faster: this is for reading, for
+testing other kernels against, and for changing.
+Sources: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1 (the forward pass); Dao
+et al. (2022), "FlashAttention", appendix B.2 (the backward pass that computes the weights again and
+takes the row sums of softmax's derivative from the context vectors).
+"""
 
 import torch
 from torch import Tensor
@@ -24,44 +26,26 @@ def attention(
 ) -> Tensor:
     """Average the values by softmax(QKᵀ·scale), with a gradient that no autograd rule supplies.
 
-    Between the passes it keeps its inputs and its result, never the (T_q, T_k) weights. While a
-    pass runs it makes up to four matrices of their size: 4 GiB in float32 for a head at 16,384
-    tokens. It works under autocast, torch.func.vmap and torch.compile.
-
-    Args:
-        query: (..., T_q, head_dim), floating point. Leading dimensions broadcast.
-        key: (..., T_k, head_dim), same dtype; under autocast the three may differ, as for
-            F.scaled_dot_product_attention, and are cast to autocast's dtype.
-        value: (..., T_k, value_dim), same dtype.
-        attn_mask: (T_q, T_k) for all, or as many dimensions as the scores, broadcastable to
-            (..., T_q, T_k). Boolean: True keeps, False hides. Floating point: added to the scaled
-            scores, and given its gradient. Beside heads, one for each text is mask[:, None].
-        scale: factor on the scores, any finite number; None means 1/√head_dim.
-
-    Returns:
-        The context vectors, (..., T_q, value_dim). A query that may see no key at all gets
-        context 0 and gradient 0.
-
-    Raises:
-        ValueError: naming the argument, what came and what was wanted.
+    attn_mask is (T_q, T_k) for all, or has as many dimensions as the scores. Boolean: True keeps.
+    Floating point: added to the scaled scores, and given its gradient. scale None is 1/√head_dim.
     """
-    _check(query, key, value, attn_mask, scale)
-    if scale is None:
-        scale = query.size(-1) ** -0.5
-    device = query.device.type
-    casts = _casts(device)
-    if casts:  # once, here, so that both passes agree
-        dtype = torch.get_autocast_dtype(device)
-        query, key, value = (
-            part if part.dtype == torch.float64 else part.to(dtype) for part in (query, key, value)
-        )
-    if attn_mask is not None and attn_mask.dtype != torch.bool:
-        attn_mask = attn_mask.to(query.dtype)
-    with torch.autocast(device, enabled=False) if casts else nullcontext():
-        return Attention.apply(query, key, value, attn_mask, scale)
+    query, key, value = as_autocast(query, key, value)  # once, here, so that both passes agree
+    if attn_mask is not None:
+        if attn_mask.dim() not in (2, max(query.dim(), key.dim())):  # for each text, or each head?
+            came = tuple(attn_mask.shape)
+            raise ValueError(
+                f"attn_mask must be (T_q, T_k) or (..., T_q, T_k) like the scores, got {came}: "
+                "mask[:, None] is one for each text"
+            )
+        if attn_mask.dtype != torch.bool:
+            if not attn_mask.is_floating_point():  # 0 and 1 would be added
+                came = attn_mask.dtype
+                raise ValueError(f"attn_mask must be boolean or floating point, got {came}")
+            attn_mask = attn_mask.to(query.dtype)
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    return Attention.apply(query, key, value, attn_mask, scale)
 
 
-# --8<-- [start:weights]
 def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor | None, scale: float) -> Tensor:
     """Return softmax(QKᵀ·scale), (..., T_q, T_k); a row that may see no key is all zeros."""
     scaled = (query * scale) @ key.mT
@@ -74,21 +58,19 @@ def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor | None, scal
     return scaled.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)
 
 
-# --8<-- [end:weights]
-# --8<-- [start:backward]
 class Attention(torch.autograd.Function):
     """Attention as one operation of autograd; call it through `attention`."""
 
     generate_vmap_rule = True  # torch.func.vmap goes through both passes
 
     @staticmethod
-    def forward(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float
-    ) -> Tensor:
-        return attention_weights(query, key, attn_mask, scale) @ value
+    def forward(query, key, value, attn_mask, scale) -> Tensor:
+        """Return the context vectors, (..., T_q, value_dim)."""
+        return attention_weights(query, key, attn_mask, scale).to(value.dtype) @ value
 
     @staticmethod
     def setup_context(ctx, inputs, context) -> None:
+        """Keep what the backward pass reads."""
         query, key, value, attn_mask, ctx.scale = inputs
         ctx.save_for_backward(query, key, value, attn_mask, context)
 
@@ -108,82 +90,14 @@ class Attention(torch.autograd.Function):
         if attn_mask is not None and attn_mask.dtype != torch.bool:
             d_mask = d_scaled.sum_to_size(attn_mask.shape)
         # A leading dimension that was broadcast served many rows, so their gradients add up.
-        return (
-            d_query.sum_to_size(query.shape),
-            d_key.sum_to_size(key.shape),
-            d_value.sum_to_size(value.shape),
-            d_mask,
-            None,
-        )
+        d_query, d_key = d_query.sum_to_size(query.shape), d_key.sum_to_size(key.shape)
+        return d_query, d_key, d_value.sum_to_size(value.shape), d_mask, None
 
 
-# --8<-- [end:backward]
-def _casts(device: str) -> bool:
-    """Whether autocast is on for this kind of device; some, as meta, have none."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
-def _leading(*parts: Tensor) -> tuple[int, ...]:
-    """Return the leading dimensions to which all but the last two of each part broadcast."""
-    # torch.broadcast_shapes would import sympy, which takes two seconds.
-    return torch.broadcast_tensors(*(part[..., :0, :0] for part in parts))[0].shape[:-2]
-
-
-def _check(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None
-) -> None:
-    """Raise ValueError unless all the arguments fit together."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor) or tensor.dim() < 2 or tensor.size(-1) == 0:
-            came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
-            raise ValueError(
-                f"{name} must be a tensor, (..., tokens, dim) with dim ≥ 1, got {came}"
-            )
-        alike = tensor.dtype == query.dtype or _casts(query.device.type)
-        if not tensor.is_floating_point() or not alike:
-            raise ValueError(
-                f"{name} must be floating point, all three alike: "
-                f"got {tensor.dtype} beside a query of {query.dtype}"
-            )
-    for name, tensor, dim, size in (
-        ("key", key, -1, query.size(-1)),  # as wide as query
-        ("value", value, -2, key.size(-2)),  # one token per key
-    ):
-        if tensor.size(dim) != size:
-            came = tuple(tensor.shape)
-            raise ValueError(f"{name} must be of size {size} in dimension {dim}: got shape {came}")
-    seen = [query]
-    for name, tensor in (("key", key), ("value", value)):
-        try:
-            _leading(*seen, tensor)
-        except RuntimeError:
-            wanted, came = tuple(_leading(*seen)), tuple(tensor.shape)
-            raise ValueError(
-                f"{name} must broadcast in its leading dimensions with {wanted}: got shape {came}"
-            ) from None
-        seen.append(tensor)
-    number = isinstance(scale, int | float | torch.SymFloat)
-    if scale is not None and not (number and abs(scale) < float("inf")):
-        raise ValueError(f"scale must be None or a finite number, got {scale!r}")
-    if attn_mask is not None:
-        _check_mask(attn_mask, (*_leading(query, key), query.size(-2), key.size(-2)))
-
-
-def _check_mask(attn_mask: Tensor, scores: tuple[int, ...]) -> None:
-    """Raise ValueError unless attn_mask can be applied to scores of this shape."""
-    tensor = isinstance(attn_mask, Tensor)
-    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
-        raise ValueError(
-            "attn_mask must be a tensor or None, boolean (True keeps) or floating point (added "
-            f"to the scores), got {attn_mask.dtype if tensor else repr(attn_mask)}"
-        )
-    sizes = zip(attn_mask.shape[::-1], scores[::-1], strict=False)
-    fits = all(size in (1, want) for size, want in sizes)
-    # (batch, T_q, T_k) is refused beside heads: broadcast, it would be read as (heads, T_q, T_k).
-    if not fits or attn_mask.dim() not in (2, len(scores)):
-        texts = (attn_mask.dim(), len(scores)) == (3, 4)
-        hint = "; mask[:, None] makes one for each text" if texts else ""
-        raise ValueError(
-            f"attn_mask must have shape {scores[-2:]}, or the {len(scores)} dimensions of the "
-            f"scores, each of size 1 or as in {scores}: got shape {tuple(attn_mask.shape)}{hint}"
-        )
+def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return them in autocast's dtype, where it is on: all but float64, as PyTorch's operator."""
+    device = tensors[0].device.type  # some, as meta, have no autocast
+    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(it if it.dtype == torch.float64 else it.to(dtype) for it in tensors)

@@ -5,17 +5,11 @@
     keep = keep_past(T) & keep_documents(document)
     F.scaled_dot_product_attention(query, key, value, attn_mask=keep)
 
-Every builder is named for what True means. Each mask is boolean and broadcasts to (batch, heads,
-queries, keys); a mask costs one byte for each of its elements, and keeps PyTorch from the fused
-kernels that know a flag only, such as is_causal. alibi_bias is no mask: its numbers are added to
-the scores. Where fewer queries than keys are asked for, they are the last ones: behind a KV cache.
-
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
+Each mask is boolean, costs a byte an element and broadcasts to (batch, heads, queries, keys). Where
+there are fewer queries than keys, the queries are the last tokens: behind a KV cache.
 Sources: Beltagy et al. (2020), "Longformer", section 3.1 (windows); Xiao et al. (2023), "Efficient
-Streaming Language Models with Attention Sinks", section 3; Raffel et al. (2020), "Exploring the
-Limits of Transfer Learning", section 3.2.1 (prefixes); Krell et al. (2021), "Efficient Sequence
-Packing without Cross-contamination", section 3.2 (documents); Press et al. (2022), "Train Short,
-Test Long", section 3 (ALiBi).
+Streaming Language Models with Attention Sinks", section 3; Raffel et al. (2020), on T5, section
+3.2.1 (prefixes); Krell et al. (2021), on packing, section 3.2; Press et al. (2022), on ALiBi.
 """
 
 import math
@@ -25,51 +19,46 @@ from torch import Tensor
 
 
 def keep_past(queries: int, keys: int | None = None, *, device=None) -> Tensor:
-    """True for itself and what came before: the causal mask, (queries, keys).
+    """True for a token itself and what came before: the causal mask, (queries, keys).
 
-    Args:
-        queries: how many tokens ask.
-        keys: how many tokens can be seen, None: as many. The last query sees the last key, so the
-            triangle ends in the lower right corner.
-        device: where to make the mask; None means PyTorch's default.
+    The last query sees the last key. Without `keys` there are as many as queries.
     """
-    asks, seen = _places(queries, keys, device)
-    return seen <= asks
+    place = torch.arange(queries if keys is None else keys, device=device)
+    return place <= _asking(place, queries)[:, None]
 
 
-def keep_window(window: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
-    """True for the last `window` tokens, itself among them, and for none to come, (queries, keys).
+def keep_window(
+    window: int, queries: int, keys: int | None = None, *, positions=None, device=None
+) -> Tensor:
+    """True for the last `window` tokens, a token itself among them, and for none to come.
 
-    Counted as by `sliding_window` in transformers' causal models. flash_attn's window_size counts
-    the tokens before itself: there this is (window - 1, 0).
+    Counted as by `sliding_window` in transformers' causal models: flash_attn says (window - 1, 0).
+    Rows are positions, and the mask is (queries, keys), unless `positions` says where each key
+    stands, (keys,) or (batch, keys), the queries last: then it is (queries, keys) or (batch, 1,
+    queries, keys). In a tree of guesses several tokens have one position, and the tree's own mask,
+    which must hold besides, says which of them are on one branch.
     """
-    if not isinstance(window, int) or window < 1:
-        raise ValueError(f"window must be a positive integer, got {window!r}")
-    keep = keep_past(queries, keys, device=device)
-    # In place, since a mask of 16,384 × 16,384 is 256 MiB: what lies below the window goes.
-    return keep.triu_(keep.size(1) - queries - window + 1)
+    if window < 1:  # it counts the token itself
+        raise ValueError(f"window must be 1 or more, got {window}")
+    if positions is None:
+        keep = keep_past(queries, keys, device=device)
+        return keep.triu_(keep.size(1) - queries - window + 1)  # in place: it may be 256 MiB
+    asks, seen = _asking(positions, queries)[..., None], positions[..., None, :]
+    keep = (seen <= asks) & (seen > asks - window)
+    return keep if positions.dim() == 1 else keep[:, None]
 
 
 def keep_sinks(sinks: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
     """True for the first `sinks` tokens, as far as they are not to come, (queries, keys)."""
-    if not isinstance(sinks, int) or sinks < 0:
-        raise ValueError(f"sinks must be an integer of 0 or more, got {sinks!r}")
+    if sinks < 0:  # -1 would be a slice from the end
+        raise ValueError(f"sinks must be 0 or more, got {sinks}")
     keep = keep_past(queries, keys, device=device)
     keep[:, sinks:] = False
     return keep
 
 
 def keep_prefix(prefix: Tensor, queries: int, keys: int | None = None) -> Tensor:
-    """True for the prefix, which all see whole, and for the past, (batch, 1, queries, keys).
-
-    Args:
-        prefix: (batch,), integers, how many tokens of each sequence belong to its prefix.
-        queries, keys: as for keep_past.
-    """
-    if prefix.dim() != 1 or prefix.is_floating_point():
-        raise ValueError(
-            f"prefix must be (batch,), integers, got {prefix.dtype} of {tuple(prefix.shape)}"
-        )
+    """True for the first prefix, (batch,), tokens, and for the past, (batch, 1, queries, keys)."""
     past = keep_past(queries, keys, device=prefix.device)
     place = torch.arange(past.size(1), device=prefix.device)
     return past | (place < prefix[:, None, None, None])
@@ -78,38 +67,24 @@ def keep_prefix(prefix: Tensor, queries: int, keys: int | None = None) -> Tensor
 def keep_real(real: Tensor) -> Tensor:
     """True for keys that are no padding, (batch, 1, 1, keys), from (batch, keys), True for a token.
 
-    Hides columns, never rows. Joined with others it may leave a padding query nothing to see: see
-    keep_itself_at_least.
+    Beside others it may leave a query that is padding nothing to see: see keep_itself_at_least.
     """
-    if real.dim() != 2 or real.dtype != torch.bool:
-        raise ValueError(
-            f"real must be (batch, keys), boolean, True for a token: got {real.dtype} of "
-            f"{tuple(real.shape)}"
-        )
+    if real.dtype != torch.bool:  # 0 and 1 would be added to the scores
+        raise ValueError(f"real must be boolean, True for a token: got {real.dtype}")
     return real[:, None, None, :]
 
 
 def keep_documents(document: Tensor, queries: int | None = None) -> Tensor:
-    """True for tokens of the same document, (batch, 1, queries, keys), to be joined with keep_past.
+    """True for keys of the same document, (batch, 1, queries, keys), from numbers, (batch, keys).
 
-    Args:
-        document: (batch, keys), integers, the same number for the tokens of one document.
-        queries: how many tokens ask, the last ones; None: all.
+    The last `queries` ask, None: all. To be joined with keep_past.
     """
-    _check_document(document)
-    keys = document.size(1)
-    queries = keys if queries is None else queries
-    _check_queries(queries, keys)
-    asking = document[:, keys - queries :]
+    asking = document if queries is None else _asking(document, queries)
     return (asking[:, :, None] == document[:, None, :])[:, None]
 
 
 def restart_positions(document: Tensor) -> Tensor:
-    """Return each token's place in its own document, from 0, (batch, T), from document, (batch, T).
-
-    A document is a run of equal numbers.
-    """
-    _check_document(document)
+    """Return each token's place in its document, a run of equal numbers, from 0: (batch, T)."""
     place = torch.arange(document.size(1), device=document.device).expand_as(document)
     begins = torch.ones_like(document, dtype=torch.bool)
     begins[:, 1:] = document[:, 1:] != document[:, :-1]
@@ -120,22 +95,17 @@ def keep_itself_at_least(keep: Tensor) -> Tensor:
     """Let each query that may see nothing see itself, so that no softmax divides 0 by 0.
 
     Only a query whose output nobody reads, such as padding, may be mended so.
-
-    Args:
-        keep: (..., queries, keys), True keeps.
     """
-    asks, seen = _places(keep.size(-2), keep.size(-1), keep.device)
-    return keep | ((seen == asks) & ~keep.any(dim=-1, keepdim=True))
+    place = torch.arange(keep.size(-1), device=keep.device)
+    itself = place == _asking(place, keep.size(-2))[:, None]
+    return keep | (itself & ~keep.any(dim=-1, keepdim=True))
 
 
 def alibi_slopes(num_heads: int, *, device=None) -> Tensor:
-    """Return what each head takes off a score for each place of distance, (num_heads,), float32.
+    """Return what each head takes off a score for each place of distance, (num_heads,).
 
-    For a power of two the slopes are 2^(-8/n), 2^(-16/n), … 2^(-8). Otherwise those of the power
-    below, and every second one of the power above, as in the authors' code.
+    2^(-8/n), 2^(-16/n), … 2^(-8), for n a power of two; else every second one of the next, besides.
     """
-    if not isinstance(num_heads, int) or num_heads < 1:
-        raise ValueError(f"num_heads must be a positive integer, got {num_heads!r}")
     power = 2 ** int(math.log2(num_heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(num_heads - power)]
@@ -145,31 +115,16 @@ def alibi_slopes(num_heads: int, *, device=None) -> Tensor:
 def alibi_bias(num_heads: int, queries: int, keys: int | None = None, *, device=None) -> Tensor:
     """Return the numbers to add to the scores, (num_heads, queries, keys), float32: no mask.
 
-    0 for the token itself, minus the slope for each place further away, on both sides. It hides
-    nothing: for a causal model alibi_bias(…).masked_fill(~keep_past(…), -inf). Four bytes for each
-    element and head.
+    It hides nothing: for a causal model alibi_bias(…).masked_fill(~keep_past(…), -inf).
     """
-    asks, seen = _places(queries, keys, device)
-    distance = (asks - seen).abs()  # (queries, keys)
+    place = torch.arange(queries if keys is None else keys, device=device)
+    distance = (place - _asking(place, queries)[:, None]).abs()  # on both sides
     return alibi_slopes(num_heads, device=device)[:, None, None] * -distance
 
 
-def _places(queries: int, keys: int | None, device) -> tuple[Tensor, Tensor]:
-    """Return the place of each query, (queries, 1), and of each key, (keys,)."""
-    keys = queries if keys is None else keys
-    _check_queries(queries, keys)
-    place = torch.arange(keys, device=device)
-    return place[keys - queries :, None], place
-
-
-def _check_queries(queries: int, keys: int) -> None:
+def _asking(tokens: Tensor, queries: int) -> Tensor:
+    """Return the last `queries` of the tokens, (..., keys)."""
+    keys = tokens.size(-1)
     if not 0 <= queries <= keys:
-        raise ValueError(f"queries must be from 0 to keys={keys}, got {queries!r}")
-
-
-def _check_document(document: Tensor) -> None:
-    if document.dim() != 2 or document.is_floating_point():
-        raise ValueError(
-            f"document must be (batch, T), integers, got {document.dtype} of "
-            f"{tuple(document.shape)}"
-        )
+        raise ValueError(f"queries must be from 0 to the number of keys, {keys}: got {queries}")
+    return tokens[..., keys - queries :]

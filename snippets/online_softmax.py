@@ -1,10 +1,14 @@
 """Attention over parts of the keys, computed apart and merged: the online softmax.
 
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
+    parts = [attend_part(query, key[..., i:j, :], value[..., i:j, :]) for i, j in cuts]
+    context = merge(parts[0], merge(parts[1], parts[2])).context()  # in any order
+
+Shapes are (..., tokens, channels). Sums are kept in float32 or wider, whatever the parts come in:
+in bfloat16 a sum stops at 256, where adding 1 changes nothing. A query that sees no key gets
+context 0, logsumexp -inf and gradient 0. attend_part is not fused: it makes the scores of its part.
 Sources: Milakov and Gimelshein (2018), "Online normalizer calculation for softmax", section 3 (the
 running maximum and its rescaled sum) and section 3.1 (two of them merged); Rabe and Staats (2021),
-"Self-attention Does Not Need O(n²) Memory", sections 2 (the values carried along) and 3 (rescaled
-with the largest score).
+"Self-attention Does Not Need O(n²) Memory", sections 2 and 3 (the values carried along).
 """
 
 from typing import NamedTuple
@@ -18,9 +22,6 @@ class Partial(NamedTuple):
 
     It stands for two sums over those keys, ∑ eˢ and ∑ eˢ·value, written with a common power of e
     taken out, so that neither overflows: total · e^maximum and weighted · e^maximum.
-
-    All three are in float32 or wider, whatever the parts come in: a sum kept in bfloat16 stops at
-    256, where adding 1 changes nothing.
 
     maximum: (..., T_q), the power taken out; -inf where the part has no key to see. It carries no
         gradient, since the two sums do not depend on which power is taken out.
@@ -41,7 +42,6 @@ class Partial(NamedTuple):
         return self.maximum + self.total.log()
 
 
-# --8<-- [start:part]
 def attend_part(
     query: Tensor,
     key: Tensor,
@@ -50,24 +50,23 @@ def attend_part(
     *,
     scale: float | None = None,
 ) -> Partial:
-    """Attend to one part of the keys. Not fused: it makes the (..., T_q, T_part) scores.
+    """Attend to one part of the keys, (..., T_part, head_dim), of which there may be none.
 
-    Args:
-        query: (..., T_q, head_dim). Leading dimensions broadcast.
-        key: (..., T_part, head_dim); a part of no keys will do.
-        value: (..., T_part, value_dim).
-        attn_mask: boolean, True keeps: (T_q, T_part) for all, or as many dimensions as the scores,
-            broadcastable to (..., T_q, T_part). Beside heads, one for each text is mask[:, None].
-        scale: factor on the scores; None means 1/√head_dim.
-
-    Raises:
-        ValueError: naming the argument, what came and what was wanted.
+    attn_mask is boolean, True keeps: (T_q, T_part) for all, or with as many dimensions as the
+    scores have. scale is the factor on the scores; None means 1/√head_dim.
     """
-    _check(query, key, value, attn_mask)
     scale = query.size(-1) ** -0.5 if scale is None else scale
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = ((query * scale) @ key.mT).to(wide)  # (..., T_q, T_part)
     if attn_mask is not None:
+        if attn_mask.dtype != torch.bool:
+            raise ValueError(f"attn_mask must be boolean, True keeps: got {attn_mask.dtype}")
+        if attn_mask.dim() not in (2, scores.dim()):  # one for each text, or one for each head?
+            came, wanted = tuple(attn_mask.shape), tuple(scores.shape)
+            raise ValueError(
+                f"attn_mask must be (T_q, T_part) or like the scores, {wanted}, got {came}: "
+                "mask[:, None] is one for each text"
+            )
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     # A column of -inf changes nothing, and gives a part of no keys a maximum.
     lowest = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
@@ -77,13 +76,11 @@ def attend_part(
     return Partial(maximum, powers.sum(dim=-1), weighted)
 
 
-# --8<-- [end:part]
-# --8<-- [start:merge]
 def merge(first: Partial, second: Partial) -> Partial:
     """Return what the keys of both parts have to say. Associative and commutative, up to rounding.
 
-    Elementwise: it reads and makes value_dim + 2 numbers a query, however many keys there were.
-    A part whose maximum is -inf everywhere is the identity.
+    It reads and makes value_dim + 2 numbers a query, however many keys there were. A part whose
+    maximum is -inf everywhere is the identity.
     """
     maximum = torch.maximum(first.maximum, second.maximum)
     total, weighted = 0.0, 0.0
@@ -97,15 +94,12 @@ def merge(first: Partial, second: Partial) -> Partial:
 def from_context(context: Tensor, logsumexp: Tensor) -> Partial:
     """Return the partial of a kernel's results: context vectors, and the logsumexp of their scores.
 
-    Args:
-        context: (..., T_q, value_dim).
-        logsumexp: (..., T_q), the natural logarithm; -inf where the kernel saw no key.
+    context is (..., T_q, value_dim), logsumexp (..., T_q): the natural logarithm, and -inf where
+    the kernel saw no key.
     """
-    if context.shape[:-1] != logsumexp.shape:
-        raise ValueError(
-            f"logsumexp must have one number for each context vector, {tuple(context.shape[:-1])}: "
-            f"got shape {tuple(logsumexp.shape)}"
-        )
+    if logsumexp.shape != context.shape[:-1]:  # (..., T_q, 1) would multiply all by all
+        came, wanted = tuple(logsumexp.shape), tuple(context.shape[:-1])
+        raise ValueError(f"logsumexp must be {wanted}, one for each query, got {came}")
     maximum = logsumexp.detach()
     total = torch.exp(logsumexp - _finite(maximum))  # 1, and the gradient of logsumexp; or 0
     return Partial(maximum, total, context * total[..., None])
@@ -114,36 +108,3 @@ def from_context(context: Tensor, logsumexp: Tensor) -> Partial:
 def _finite(maximum: Tensor) -> Tensor:
     """Return the power to take out: where there is no key, 0, since -inf minus -inf is nan."""
     return maximum.masked_fill(maximum == -torch.inf, 0.0)
-
-
-# --8<-- [end:merge]
-def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
-    """Raise ValueError unless the sizes fit together."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor) or tensor.dim() < 2:
-            came = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
-            raise ValueError(f"{name} must have shape (..., tokens, dim), got {came}")
-    if key.size(-1) != query.size(-1):
-        raise ValueError(
-            f"key must be as wide as query, {query.size(-1)}: got shape {tuple(key.shape)}"
-        )
-    if value.size(-2) != key.size(-2):
-        raise ValueError(
-            f"value must hold one token per key, {key.size(-2)}: got shape {tuple(value.shape)}"
-        )
-    if attn_mask is not None:
-        tensor = isinstance(attn_mask, Tensor)
-        if not tensor or attn_mask.dtype != torch.bool:
-            came = attn_mask.dtype if tensor else repr(attn_mask)
-            raise ValueError(f"attn_mask must be boolean (True keeps), got {came}")
-        # (batch, T_q, T_part) is refused beside heads: it would be read as (heads, T_q, T_part).
-        dimensions = max(query.dim(), key.dim())
-        last, wanted = tuple(attn_mask.shape[-2:]), (query.size(-2), key.size(-2))
-        fits = all(size in (1, want) for size, want in zip(last, wanted, strict=False))
-        if not fits or attn_mask.dim() not in (2, dimensions):
-            texts = (attn_mask.dim(), dimensions) == (3, 4)
-            hint = "; mask[:, None] makes one for each text" if texts else ""
-            raise ValueError(
-                f"attn_mask must have shape {wanted}, or the {dimensions} dimensions of the "
-                f"scores: got shape {tuple(attn_mask.shape)}{hint}"
-            )

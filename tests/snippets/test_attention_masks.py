@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snippets.attention_masks
-from snippets.attention_masks import alibi_bias, keep_documents, keep_past, keep_real, keep_window
-from tests.snippets.facts import first_to_notice
-from tests.snippets.problems import edited
+from snippets.attention_masks import alibi_bias, keep_documents, keep_past, keep_window
+from tests.snippets.parts import Case, T, heads
 
 SIZES = [(1, 1), (5, 5), (1, 6), (3, 7), (0, 4)]
 DOCUMENT = torch.tensor([[5, 5, 5, 2, 2, 7, 7], [0, 0, 0, 0, 0, 0, 0], [1, 2, 3, 3, 3, 3, 4]])
@@ -45,6 +44,34 @@ def a_window_counts_the_token_itself(masks):
         for window in (1, 2, 4, 9):
             keep = masks.keep_window(window, queries, keys)
             assert is_rule(keep, queries, keys, lambda i, j, w=window: i - w < j <= i)
+
+
+def a_window_over_a_tree_of_guesses_is_that_of_each_branch_alone(masks):
+    """B4. Five tokens are written; 5 and 6 are guesses for position 5, with two more behind each."""
+    branches = [5, 7, 8], [6, 9, 10]
+    positions = torch.tensor([*range(5), 5, 5, 6, 7, 6, 7])
+    tree = torch.zeros(6, 11, dtype=torch.bool)
+    for branch in branches:
+        for i, row in enumerate(branch):
+            tree[row - 5, [*range(5), *branch[: i + 1]]] = True
+    query, key, value = draw(3, 2, 2, 11, 4)
+    for window in (1, 2, 3, 6):
+        shifted = torch.stack([positions, positions + 9])  # as behind padding: the same distances
+        for own in (positions, shifted):
+            keep = masks.keep_window(window, 6, positions=own)
+            assert keep.shape == ((6, 11) if own.dim() == 1 else (2, 1, 6, 11))
+            both = keep & tree
+            context = F.scaled_dot_product_attention(query[:, :, 5:], key, value, attn_mask=both)
+            for branch in branches:
+                rows = [*range(5), *branch]
+                alone = F.scaled_dot_product_attention(
+                    *(x[:, :, rows] for x in (query, key, value)),
+                    attn_mask=masks.keep_window(window, 8),
+                )
+                ours = context[:, :, [row - 5 for row in branch]]
+                assert torch.allclose(ours, alone[:, :, 5:], rtol=0, atol=1e-10)
+    row_by_row = masks.keep_window(3, 2, positions=torch.arange(5))
+    assert torch.equal(row_by_row, masks.keep_window(3, 2, 5))
 
 
 def sinks_are_the_first_tokens_and_none_to_come(masks):
@@ -167,21 +194,18 @@ FACTS = [
     and thing.__name__ != "every"
 ]
 
-
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
-def test_masks(fact):
-    fact(snippets.attention_masks)
-
-
 WRONG = {
-    "the upper left corner": ("place[keys - queries :, None]", "place[:queries, None]"),
+    "the upper left corner": (
+        "return tokens[..., keys - queries :]",
+        "return tokens[..., :queries]",
+    ),
     "inverted": (
-        "    return seen <= asks\n",
-        "    return seen > asks\n",
+        "return place <= _asking",
+        "return place > _asking",
     ),
     "cannot see itself": (
-        "    return seen <= asks\n",
-        "    return seen < asks\n",
+        "return place <= _asking",
+        "return place < _asking",
     ),
     "a window one too wide": ("queries - window + 1)", "queries - window)"),
     "a window that does not count itself": (
@@ -205,21 +229,25 @@ WRONG = {
     "padding hidden as queries": ("real[:, None, None, :]", "real[:, None, :, None]"),
     "padding kept": ("return real[:", "return ~real[:"),
     "other documents": ("document[:, None, :])[:, None]", "document[:, None, :] + 1)[:, None]"),
-    "the first tokens ask for documents": (
-        "document[:, keys - queries :]",
-        "document[:, :queries]",
-    ),
+    "rows for positions": ("positions[..., None, :]", "torch.arange(positions.size(-1))"),
+    "a window of positions, one too wide": ("(seen > asks - window)", "(seen >= asks - window)"),
+    "a window of positions that knows no past": ("(seen <= asks) & (seen", "(seen"),
+    "one text's positions for all": ("else keep[:, None]", "else keep[:1, None]"),
+    "texts where heads stand": ("else keep[:, None]", "else keep"),
     "places go on": ("return place - (place * begins).cummax(dim=1).values", "return place"),
     "places from 1": ("return place - (place", "return place + 1 - (place"),
     "all rows see themselves": (
-        "((seen == asks) & ~keep.any(dim=-1, keepdim=True))",
-        "(seen == asks)",
+        "(itself & ~keep.any(dim=-1, keepdim=True))",
+        "itself",
     ),
-    "an empty row sees all": ("((seen == asks) & ~keep", "(~keep"),
+    "an empty row sees all": ("(itself & ~keep", "(~keep"),
     "slopes one too steep": ("2 ** (-8 * (i + 1) / power)", "2 ** (-8 * i / power)"),
     "the odd slopes twice": ("(-4 * (2 * i + 1) / power)", "(-8 * (i + 1) / power)"),
     "a reward for distance": ("* -distance", "* distance"),
-    "the future is near": ("(asks - seen).abs()  #", "(asks - seen)  #"),
+    "the future is near": (
+        "(place - _asking(place, queries)[:, None]).abs()",
+        "(_asking(place, queries)[:, None] - place)",
+    ),
     "zeros with a sign": (
         "return alibi_slopes(num_heads, device=device)[:, None, None] * -distance",
         "return -alibi_slopes(num_heads, device=device)[:, None, None] * distance",
@@ -227,9 +255,33 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_version_breaks_a_fact(what):
-    assert first_to_notice(FACTS, edited("attention_masks", WRONG[what]))
+CASES = {
+    "past and documents": Case(
+        lambda _, *x: F.scaled_dot_product_attention(
+            *x,
+            keep_past(T, device=x[0].device)
+            & keep_documents(torch.arange(T, device=x[0].device)[None] // 100),
+        ),
+        heads,
+    ),
+    "ALiBi": Case(
+        lambda _, q, k, v: F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            alibi_bias(4, T, device=q.device)
+            .masked_fill(~keep_past(T, device=q.device), -math.inf)
+            .to(q.dtype),
+        ),
+        heads,
+    ),
+}
+
+MIB = {  # a byte for each pair, and no other mask beside it
+    "keep_past": (256, lambda x: lambda: keep_past(len(x))),
+    "keep_window": (256, lambda x: lambda: keep_window(1024, len(x))),
+    "keep_sinks": (256, lambda x: lambda: snippets.attention_masks.keep_sinks(4, len(x))),
+}
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(2, 5))
@@ -286,41 +338,17 @@ def test_flex_attention_gives_the_same(name):
     assert torch.allclose(result, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "argument", "got", "wanted"),
-    [
-        (lambda: keep_past(5, 4), "queries", "5", "keys=4"),
-        (lambda: keep_window(0, 4), "window", "0", "positive integer"),
-        (lambda: keep_window(2.0, 4), "window", "2.0", "positive integer"),
-        (lambda: snippets.attention_masks.keep_sinks(-1, 4), "sinks", "-1", "0 or more"),
-        (
-            lambda: snippets.attention_masks.keep_prefix(torch.tensor([1.0]), 4),
-            "prefix",
-            "float32",
-            "integers",
-        ),
-        (
-            lambda: snippets.attention_masks.keep_prefix(torch.tensor(3), 4),
-            "prefix",
-            "()",
-            "(batch,)",
-        ),
-        (lambda: keep_real(torch.ones(2, 3)), "real", "float32", "boolean"),
-        (lambda: keep_real(torch.ones(3, dtype=torch.bool)), "real", "(3,)", "(batch, keys)"),
-        (lambda: keep_documents(torch.zeros(3).long()), "document", "(3,)", "(batch, T)"),
-        (lambda: keep_documents(torch.zeros(1, 3).long(), 4), "queries", "4", "keys=3"),
-        (lambda: keep_documents(torch.zeros(1, 3).long(), -1), "queries", "-1", "keys=3"),
-        (
-            lambda: snippets.attention_masks.restart_positions(torch.zeros(1, 3)),
-            "document",
-            "float32",
-            "integers",
-        ),
-        (lambda: alibi_bias(0, 4), "num_heads", "0", "positive integer"),
-    ],
-)
-def test_a_bad_argument_is_named(call, argument, got, wanted):
-    with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
-        call()
-    assert got in str(caught.value)
-    assert wanted in str(caught.value)
+MISREAD = {
+    "more queries than keys": lambda masks: masks.keep_past(5, 4),
+    "more queries than documents": lambda masks: masks.keep_documents(DOCUMENT, 8),
+    "fewer than no queries": lambda masks: masks.keep_documents(DOCUMENT, -1),
+    "a window of nothing": lambda masks: masks.keep_window(0, 4),
+    "sinks from the end": lambda masks: masks.keep_sinks(-1, 4),
+    "zeros and ones, which would be added": lambda masks: masks.keep_real(REAL.float()),
+}
+
+
+@pytest.mark.parametrize("what", MISREAD)
+def test_what_would_be_misread_is_refused(what):
+    with pytest.raises(ValueError, match="must be"):
+        MISREAD[what](snippets.attention_masks)

@@ -1,4 +1,4 @@
-"""Parts of the keys, attended to apart and merged, are attention; the checks that say so can fail."""
+"""Parts of the keys, attended to apart and merged, are attention, gradients too."""
 
 import pytest
 import torch
@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from snippets import online_softmax
-from tests.snippets.problems import edited
+from snippets import online_softmax as REAL
+from tests.snippets.parts import Case, T, heads, wide
 
-REAL = edited("online_softmax")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
@@ -62,7 +61,12 @@ def gradients(output, inputs, seed=1):
     return torch.autograd.grad(output, inputs, direction.to(output.dtype))
 
 
-def random_trees_give_the_whole(module, mask=None, dtype=torch.float64, ends=(2, 2, 3, 6, 7)):
+CAUSAL = torch.ones(3, 7, dtype=torch.bool).tril()
+EMPTY_ROW = torch.tensor([[True] * 7, [False] * 7, [False] * 6 + [True]])
+MASKS = {"no mask": None, "causal": CAUSAL, "a row without keys": EMPTY_ROW}
+
+
+def trees_give_the_whole(module, mask, dtype=torch.float64, ends=(2, 2, 3, 6, 7)):
     inputs, tolerance = leaves(dtype=dtype), TOLERANCE[dtype]
     for seed in range(5):
         wanted = oracle(*inputs, mask)
@@ -73,15 +77,14 @@ def random_trees_give_the_whole(module, mask=None, dtype=torch.float64, ends=(2,
             torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
 
 
-CAUSAL = torch.ones(3, 7, dtype=torch.bool).tril()
-EMPTY_ROW = torch.tensor([[True] * 7, [False] * 7, [False] * 6 + [True]])
-MASKS = {"no mask": None, "causal": CAUSAL, "a row without keys": EMPTY_ROW}
+def random_trees_of_merges_give_attention_and_its_gradients(module):
+    for mask in MASKS.values():
+        trees_give_the_whole(module, mask)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_random_trees_of_merges_give_attention_and_its_gradients(mask, dtype):
-    random_trees_give_the_whole(REAL, mask, dtype)
+def test_in_float32_too(mask):
+    trees_give_the_whole(REAL, mask, torch.float32)
 
 
 @given(
@@ -120,14 +123,10 @@ def an_empty_part_changes_nothing(module):
         assert (twice.logsumexp() == -torch.inf).all()
 
 
-def test_an_empty_part_is_the_identity():
-    an_empty_part_changes_nothing(REAL)
-
-
-def test_a_row_without_keys_has_gradients_of_zero_and_no_nan():
+def a_row_without_keys_has_gradients_of_zero_and_no_nan(module):
     inputs = leaves()
     d_query, d_key, d_value = gradients(
-        merged(REAL, in_parts(REAL, *inputs, EMPTY_ROW, (3, 7))).context(), inputs
+        merged(module, in_parts(module, *inputs, EMPTY_ROW, (3, 7))).context(), inputs
     )
     assert (d_query[:, 1] == 0).all()
     assert all(gradient.isfinite().all() for gradient in (d_query, d_key, d_value))
@@ -139,11 +138,12 @@ def merging_commutes(module):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 
 
-def test_merging_commutes():
-    merging_commutes(REAL)
+def scores_of_ten_thousand_are_right_gradients_too(module):
+    large_scores_stay_right(module, 1.0)
+    large_scores_stay_right(module, 1000.0)
 
 
-def large_scores_stay_right(module, spread=1.0):
+def large_scores_stay_right(module, spread):
     """Scores of up to ±1e4, in float32: whole numbers, so that products are exact."""
     generator = torch.Generator().manual_seed(0)
     for offset in (1e4, -1e4) if spread == 1.0 else (0.0,):
@@ -166,11 +166,6 @@ def large_scores_stay_right(module, spread=1.0):
             torch.testing.assert_close(ours.double(), theirs, atol=allowed, rtol=0)
 
 
-def test_scores_of_ten_thousand_are_right_gradients_too():
-    large_scores_stay_right(REAL)
-    large_scores_stay_right(REAL, spread=1000.0)
-
-
 def a_kernels_results_can_be_merged(module):
     """Contexts and logsumexps, as kernels hand them over, carry the gradients of both."""
     inputs = leaves()
@@ -181,10 +176,6 @@ def a_kernels_results_can_be_merged(module):
     result, wanted = merged(module, handed).context()[:, 0], oracle(*inputs, EMPTY_ROW)[:, 0]
     for ours, theirs in zip(gradients(result, inputs), gradients(wanted, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
-
-
-def test_a_kernels_context_and_logsumexp_can_be_merged():
-    a_kernels_results_can_be_merged(REAL)
 
 
 def the_logsumexp_is_right(module):
@@ -198,10 +189,6 @@ def the_logsumexp_is_right(module):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
-def test_the_logsumexp_and_its_gradient_are_pytorchs():
-    the_logsumexp_is_right(REAL)
-
-
 def test_gradcheck_passes_through_a_merge():
     def attend(*inputs):
         return merged(REAL, in_parts(REAL, *inputs, CAUSAL, (2, 7))).context()
@@ -209,12 +196,12 @@ def test_gradcheck_passes_through_a_merge():
     assert gradcheck(attend, leaves())
 
 
-def test_a_later_key_cannot_change_an_earlier_query():
+def a_later_key_cannot_change_an_earlier_query(module):
     query, key, value = (tensor.detach() for tensor in leaves(leading=(), T_q=6, T_k=6))
     mask = torch.ones(6, 6, dtype=torch.bool).tril()
-    before = merged(REAL, in_parts(REAL, query, key, value, mask, (2, 6))).context()
+    before = merged(module, in_parts(module, query, key, value, mask, (2, 6))).context()
     key[-1], value[-1] = 7.0, -9.0
-    after = merged(REAL, in_parts(REAL, query, key, value, mask, (2, 6))).context()
+    after = merged(module, in_parts(module, query, key, value, mask, (2, 6))).context()
     assert torch.equal(before[:-1], after[:-1])
     assert not torch.equal(before[-1], after[-1])
 
@@ -224,108 +211,90 @@ def test_works_under_compile_and_vmap():
     query, key, value = (tensor.detach() for tensor in leaves())
 
     def attend(query, key, value):
-        one, other = in_parts(online_softmax, query, key, value, None, (2, 7))
-        return online_softmax.merge(one, other).context()
+        one, other = in_parts(REAL, query, key, value, None, (2, 7))
+        return REAL.merge(one, other).context()
 
     compiled = torch.compile(attend, backend="eager")
     torch.testing.assert_close(compiled(query, key, value), attend(query, key, value))
     torch.testing.assert_close(torch.vmap(attend)(query, key, value), attend(query, key, value))
 
 
-BAD = {
-    "query": lambda q, k, v: (q[0, 0], k, v),
-    "key": lambda q, k, v: (q, k[..., :1], v),
-    "value": lambda q, k, v: (q, k, v[:, :2]),
-    "attn_mask must be boolean": lambda q, k, v: (q, k, v, torch.zeros(3, 7)),
-    "attn_mask must have shape": lambda q, k, v: (q, k, v, torch.ones(7) > 0),
-    "attn_mask must have shape (?=.*mask\\[:, None\\])": lambda q, k, v: (
-        *(part[:1, None].expand(2, 2, -1, -1) for part in (q, k, v)),
-        torch.ones(2, 1, 1) > 0,
+MISREAD = {
+    "one mask for each text, beside heads": lambda part: part.attend_part(
+        *(leaf[:, None] for leaf in leaves()), torch.ones(2, 3, 7, dtype=torch.bool)
+    ),
+    "a mask without queries": lambda part: part.attend_part(*leaves(), torch.ones(7) > 0),
+    "numbers to add": lambda part: part.attend_part(*leaves(), torch.zeros(3, 7)),
+    "a logsumexp as wide as keepdim leaves it": lambda part: part.from_context(
+        torch.zeros(2, 3, 5), torch.zeros(2, 3, 1)
     ),
 }
 
 
-@pytest.mark.parametrize("named", BAD)
-def test_a_bad_argument_is_named(named):
-    with pytest.raises(ValueError, match=f"^{named}.*got"):
-        REAL.attend_part(*BAD[named](*leaves()))
+@pytest.mark.parametrize("what", MISREAD)
+def test_what_would_be_misread_is_refused(what):
+    with pytest.raises(ValueError, match="must be"):
+        MISREAD[what](REAL)
 
 
-def test_a_logsumexp_of_another_shape_is_named():
-    with pytest.raises(ValueError, match=r"^logsumexp must .* \(2, 3\): got shape \(3,\)"):
-        REAL.from_context(torch.zeros(2, 3, 5), torch.zeros(3))
-
-
-FACTS = {
-    "random trees": random_trees_give_the_whole,
-    "random trees, masked": lambda module: random_trees_give_the_whole(module, EMPTY_ROW),
-    "empty": an_empty_part_changes_nothing,
-    "commutes": merging_commutes,
-    "large": large_scores_stay_right,
-    "spread": lambda module: large_scores_stay_right(module, 1000.0),
-    "kernel": a_kernels_results_can_be_merged,
-    "logsumexp": the_logsumexp_is_right,
-}
+FACTS = [
+    random_trees_of_merges_give_attention_and_its_gradients,
+    an_empty_part_changes_nothing,
+    a_row_without_keys_has_gradients_of_zero_and_no_nan,
+    merging_commutes,
+    scores_of_ten_thousand_are_right_gradients_too,
+    a_kernels_results_can_be_merged,
+    the_logsumexp_is_right,
+    a_later_key_cannot_change_an_earlier_query,
+]
 WRONG = {
-    "the values are not rescaled": (
-        "part.weighted * factor[..., None]",
-        "part.weighted",
-        "random trees",
-    ),
-    "the sum is not rescaled": ("part.total * factor", "part.total", "random trees"),
+    "the values are not rescaled": ("part.weighted * factor[..., None]", "part.weighted"),
+    "the sum is not rescaled": ("part.total * factor", "part.total"),
     "outputs are averaged": (
         "return Partial(maximum, total, weighted)",
         "return from_context((first.context() + second.context()) / 2, maximum + total.log())",
-        "random trees",
     ),
-    "-inf minus -inf": (
-        "return maximum.masked_fill(maximum == -torch.inf, 0.0)",
-        "return maximum",
-        "empty",
-    ),
+    "-inf minus -inf": ("return maximum.masked_fill(maximum == -torch.inf, 0.0)", "return maximum"),
     "the smaller maximum": (
         "maximum = torch.maximum(first.maximum, second.maximum)",
         "maximum = torch.minimum(first.maximum, second.maximum)",
-        "spread",
     ),
-    "no maximum at all": (".amax(dim=-1).detach()", ".amax(dim=-1).detach() * 0", "large"),
+    "no maximum at all": (".amax(dim=-1).detach()", ".amax(dim=-1).detach() * 0"),
     "divided by nothing": (
         "self.total.masked_fill(self.total == 0, 1.0)[..., None]",
         "self.total[..., None]",
-        "empty",
     ),
-    "the scale is forgotten": ("(query * scale) @ key.mT", "query @ key.mT", "random trees"),
-    "the mask is turned round": (
-        "~attn_mask, -torch.inf",
-        "attn_mask, -torch.inf",
-        "random trees, masked",
-    ),
+    "the scale is forgotten": ("(query * scale) @ key.mT", "query @ key.mT"),
+    "the mask is turned round": ("~attn_mask, -torch.inf", "attn_mask, -torch.inf"),
     "the maximum of all rows": (
         "torch.cat([scores, lowest], dim=-1).amax(dim=-1)",
         "scores.amax((-2, -1))[..., None].expand(scores.shape[:-1])",
-        "spread",
     ),
-    "the logsumexp without the maximum": (
-        "self.maximum + self.total.log()",
-        "self.total.log()",
-        "logsumexp",
-    ),
+    "the logsumexp without the maximum": ("self.maximum + self.total.log()", "self.total.log()"),
     "the gradient of the logsumexp is lost": (
         "total = torch.exp(logsumexp - _finite(maximum))",
         "total = torch.exp(maximum - _finite(maximum))",
-        "kernel",
     ),
 }
 
 
-def test_every_fact_holds():
-    for fact in FACTS.values():
-        fact(REAL)
+def one_after_the_other(_, query, key, value):
+    """Attention to one key after the other, merged: T sums in a row."""
+    total = REAL.attend_part(query, key[..., :1, :], value[..., :1, :])
+    for i in range(1, T):
+        new = REAL.attend_part(query, key[..., i : i + 1, :], value[..., i : i + 1, :])
+        total = REAL.merge(total, new)
+    return total.context(), total.logsumexp()
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_version_is_caught(name):
-    old, new, fact = WRONG[name]
-    wrong = edited("online_softmax", (old, new))
-    with pytest.raises(AssertionError):
-        FACTS[fact](wrong)
+CASES = {
+    "one key after the other": Case(
+        one_after_the_other, lambda: heads(2, 2), returns=wide, roundings=32
+    )
+}
+MIB = {  # a sixteenth of the keys: three tensors as large as their scores
+    "attend_part": (
+        192,
+        lambda x: lambda: REAL.attend_part(x, x[: len(x) // 16], x[: len(x) // 16]),
+    ),
+}
