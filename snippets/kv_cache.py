@@ -34,7 +34,7 @@ class KVCache:
         """
         start, end = self.length, self.length + keys.size(2)
         if end > self.max_tokens:  # one token too many would be written nowhere, without an error
-            raise ValueError(f"keys must fit max_tokens={self.max_tokens}, got {end - start} after {start}")
+            raise ValueError(f"keys must fit into max_tokens={self.max_tokens}, got {end} tokens")
         memory = self._keys, self._values
         if self._keys is None:
             with torch.inference_mode(False):  # else no update outside of that mode could write
