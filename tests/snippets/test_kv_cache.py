@@ -194,14 +194,14 @@ WRONG = {
     "nothing is forgotten": ("        self.length = length\n", "        pass\n"),
     "more is forgotten than there is": ("not 0 <= length <= self.length", "False"),
     "less than nothing is kept": ("not 0 <= length <= self.length", "length > self.length"),
-    "half the bytes are told": ("in (self._keys, self._values) if", "in (self._keys,) if"),
+    "half the bytes are forgotten": ("in (self._keys, self._values) if", "in (self._keys,) if"),
     "overflow is not looked for": ("if end > self.max_tokens", "if False"),
     "one token too few fits": ("end > self.max_tokens", "end >= self.max_tokens"),
     "memory stays of what was refused": (
         "memory = [",
         "memory = self._keys, self._values = [",
     ),
-    "nothing is compared with what is held": ("if came != fits", "if False"),
+    "tokens are not compared": ("if came != fits", "if False"),
     "dtypes are not compared": ("if came != fits", "if came[0] != fits[0]"),
     "shapes are not compared": ("if came != fits", "if came[1:] != fits[1:]"),
     "keys alone are compared": (

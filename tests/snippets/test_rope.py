@@ -266,7 +266,7 @@ WRONG = {
         "turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)",
         "turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)",
     ),
-    "neighbours are put together as halves": (
+    "put together as halves": (
         "torch.stack(pairs, dim=-1).flatten(-2)",
         "torch.cat(pairs, dim=-1)",
     ),
