@@ -172,7 +172,7 @@ def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]
     root = Path(config.config_file_path).parent
     prepare.describe(prepared, page.content or "", config, root)
     page.meta |= {**prepared.meta, "prepared": prepared}
-    if not prepare.is_part(source):  # or the index would be a tenth as large again
+    if not prepare.is_part(source):  # the list of parts is searched in their place
         page.meta["sections"] = search.sections(page.content or "")
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(ADDRESS.findall(page.content or ""))
