@@ -44,14 +44,17 @@ SPELT = {
     "cpu": "CPU",
     "gpu": "GPU",
     "python": "Python",
+    "books": "book's",
+    "callers": "caller's",
+    "targets": "target's",
 }
 ARITHMETIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
 # What a function of tests/snippets/test_every_part.py does with the cases and the modules of a part.
 TRIED = (
     "In float64, float32, bfloat16, and float32 under autocast to bfloat16, results and gradients are compared with "
-    "the same call in float64, and may be off by as much as the roundings of the dtype add up to. Tried so"
+    "the same call in float64, and may be off by as much as the roundings of the dtype add up to. Calls tried"
 )
-EXPORTED = "Exported once, and compiled once, with a length that varies, a module serves every length. Tried so"
+EXPORTED = "Exported once, and compiled once, with a length that varies, a module serves every length. Modules tried"
 COSTS = "What a call makes beside its input, at the most at once, for 16,384 tokens of 64 channels in float32"
 
 

@@ -84,8 +84,8 @@ def test_a_page_says_what_its_tests_hold(sums):
     assert "https://github.com/owner/name/blob/main/tests/peers/test_sums.py" in html
     wrong = [one.replace("&#42;", "*") for one in re.findall(r"<li>(.*)</li>", html)]
     assert wrong[-3:] == ["one * too many", "minus", "never"]
-    assert "Tried so: two numbers." in text
-    assert "Tried so: Sum." in text
+    assert "Calls tried: two numbers." in text
+    assert "Modules tried: Sum." in text
     assert re.findall(r"<td>(.*)</td>", html) == ["add", "4.5 MiB"]
 
 
