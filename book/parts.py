@@ -20,6 +20,7 @@ INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)")
 TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 # What Markdown, or this book's, would take for a sign.
 SIGNS = re.compile(r"[\\*_{}\[\]<>$|~^#&]")
+Tests = dict[Path, ast.Module]
 # Words that the name of a function cannot spell.
 SPELT = {
     "pytorch": "PyTorch",
@@ -97,7 +98,8 @@ def rows(name: str, root: Path, sources: Iterable[str]) -> list[str]:
 
 def page(name: str, root: Path, sources: Iterable[str], book: str) -> str:
     """Return the page of a part as Markdown; `book` is the repository, owner/name."""
-    path, *tests = made_of(name, root)
+    path, *about = made_of(name, root)
+    tests = {test: _tree(test) for test in about}
     said, _, more = (ast.get_docstring(_tree(path)) or "").partition("\n")
     lines = [f"# {path.name}", "", _prose(said), "", *_paragraphs(more)]
     shown = chapters(root, sources).get(name, [])
@@ -116,11 +118,11 @@ def page(name: str, root: Path, sources: Iterable[str], book: str) -> str:
     return "\n".join(lines)
 
 
-def _tested(tests: list[Path], root: Path, book: str) -> list[str]:
+def _tested(tests: Tests, root: Path, book: str) -> list[str]:
     """Return what the tests say of themselves, and what they hold, sentence by sentence."""
     lines = []
-    for path in tests:
-        tree, name = _tree(path), path.relative_to(root).as_posix()
+    for path, tree in tests.items():
+        name = path.relative_to(root).as_posix()
         said = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
         lines += ["", f"{_prose(said)} ([{path.name}]({repository.shown(book, name)}))", ""]
         named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -129,25 +131,25 @@ def _tested(tests: list[Path], root: Path, book: str) -> list[str]:
     return lines[1:]
 
 
-def _mistakes(tests: list[Path]) -> list[str]:
-    found = [one for path in tests for one in _entries(_tree(path), "WRONG")]
+def _mistakes(tests: Tests) -> list[str]:
+    found = [one for tree in tests.values() for one in _entries(tree, "WRONG")]
     said = "Each of these is an edit of the file, made by a test, that breaks what is said above:"
     return [said, "", *(f"- {_prose(one)}" for one in found)] if found else []
 
 
-def _tried(tests: list[Path]) -> list[str]:
+def _tried(tests: Tests) -> list[str]:
     lines = []
     for what, said in (("CASES", TRIED), ("MODULES", EXPORTED)):
-        own = [path for path in tests if path.parent.name == "snippets"]
-        if found := [_prose(one) for path in own for one in _entries(_tree(path), what)]:
+        own = [tree for path, tree in tests.items() if path.parent.name == "snippets"]
+        if found := [_prose(one) for tree in own for one in _entries(tree, what)]:
             lines += [f"{said}: {'; '.join(found)}.", ""]
     return lines
 
 
-def _costs(tests: list[Path]) -> list[str]:
+def _costs(tests: Tests) -> list[str]:
     rows = []
-    for path in tests:
-        for key, value in _pairs(_tree(path), "MIB"):
+    for tree in tests.values():
+        for key, value in _pairs(tree, "MIB"):
             first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else None
             if first and all(isinstance(one, ARITHMETIC) for one in ast.walk(first)):
                 number = eval(compile(ast.Expression(first), "", "eval"), {"__builtins__": {}})
