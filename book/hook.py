@@ -19,13 +19,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import event_priority
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page as SitePage
 from mkdocs.utils import CountHandler
 from mkdocs.utils.templates import TemplateContext
 
-from book import ahead, prepare, run, search
+from book import ahead, parts, prepare, run, search
 from book.markdown.math import MathError
 from book.serve import Served, say, take
 from literate.page import PageError, name_of, pages
@@ -83,25 +83,30 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Make pages of the labs, and publish each snippet as a file, to which pages link."""
+    """Make pages of the labs and of the parts, and publish each snippet as a file, to which pages link."""
     place = config.docs_dir, config.site_dir, config.use_directory_urls
     labs = {path: _Lab(path, *place) for path in files.src_uris if path.endswith(".ipynb")}
     files = Files([labs.get(file.src_uri, file) for file in files])
-    for snippet in sorted((ROOT / "snippets").glob("*.py")):
-        name = f"snippets/{snippet.name}"
-        if name not in files.src_uris:
-            files.append(File.generated(config, name, abs_src_path=str(snippet)))
+    listed = parts.LIST in files.src_uris
+    for name, path in parts.files(Path(config.config_file_path).parent).items():
+        if f"snippets/{path.name}" not in files.src_uris:
+            files.append(File.generated(config, f"snippets/{path.name}", abs_src_path=str(path)))
+        if listed:
+            page = File.generated(config, f"parts/{name}.md", abs_src_path=str(path))
+            page.inclusion = InclusionLevel.NOT_IN_NAV
+            files.append(page)
     return files
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
-    """Remember the pages in reading order; they must be those that the checker knows."""
-    _pages[:] = nav.pages
+    """Remember the pages in reading order, then those of parts; the others must be those that the checker knows."""
+    made = [file.page for file in files.documentation_pages() if prepare.is_part(file.src_uri)]
+    _pages[:] = [*nav.pages, *filter(None, made)]
     if _served:
         _served.begin(_pages)
     root = Path(config.config_file_path).parent
     sources = [Path(file.abs_src_path or "") for file in files.documentation_pages()]
-    drawn = {path for path in sources if path.suffix != ".ipynb"}
+    drawn = {path for path in sources if path.suffix not in (".ipynb", ".py")}
     for path in sorted(drawn ^ set(pages(root)) - {root / "README.md"}):
         wrong = "the site draws this page, and no test" if path in drawn else "no page of the site"
         if path.suffix == ".ipynb":
@@ -166,7 +171,8 @@ def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]
     root = Path(config.config_file_path).parent
     prepare.describe(prepared, page.content or "", config, root)
     page.meta |= {**prepared.meta, "prepared": prepared}
-    page.meta["sections"] = search.sections(page.content or "")
+    if not prepare.is_part(source):  # the list of parts is searched in their place
+        page.meta["sections"] = search.sections(page.content or "")
     if page.present_anchor_ids is not None:  # MkDocs looks for none in what a fence has drawn
         page.present_anchor_ids |= set(ADDRESS.findall(page.content or ""))
     state = {name: value for name, value in vars(page).items() if before.get(name) is not value}

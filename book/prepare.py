@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, repository, run, search, weight
+from book import card, lab, parts, repository, run, search, weight
 from book.markdown.math import symbols
 from literate import export, record
 from literate.fence import blank_out
@@ -68,16 +68,20 @@ class Prepared:
 
 
 def page(path: Path, source: str, config: Mapping[str, Any]) -> Prepared:
-    """Prepare the chapter or the lab at `path`; when it is drawn, `describe` completes it.
+    """Prepare the chapter, the lab or the part at `path`; when it is drawn, `describe` completes it.
 
     Args:
-        path: the Markdown file or the notebook.
+        path: the Markdown file, the notebook, or the file of snippets/.
         source: its name from docs/.
         config: what mkdocs.yml says: `site_name`, `site_url`, `nav` and `extra`.
 
     Raises:
         PageError: the page is not what the book allows; names its line, unless it is a lab.
     """
+    if path.suffix == ".py":
+        sources = [name for name, _ in _listed(config["nav"])]
+        book = config["extra"]["repository"]
+        return Prepared(source, "", {}, parts.page(path.stem, root_of(path), sources, book), {})
     if path.suffix == ".ipynb" and not is_page(path, root_of(path)):
         try:
             text = lab.markdown(path)
@@ -94,7 +98,9 @@ def page(path: Path, source: str, config: Mapping[str, Any]) -> Prepared:
         notebook = Path(source).with_suffix(".ipynb").as_posix()
         colab = repository.colab(config["extra"]["repository"], notebook)
         beside[known["program"]] = run.program(program, colab).encode()
-    return Prepared(source, "", {}, _linked(program, source, exercises), beside, program)
+    listed = parts.LIST in dict(_listed(config.get("nav") or []))
+    text = _linked(program, source, exercises, listed)
+    return Prepared(source, "", {}, text, beside, program)
 
 
 def describe(prepared: Prepared, html: str, config: Mapping[str, Any], root: Path) -> None:
@@ -105,6 +111,9 @@ def describe(prepared: Prepared, html: str, config: Mapping[str, Any], root: Pat
     source = Path(prepared.source)
     listed = dict(_listed(config.get("nav") or [])).get(prepared.source)
     prepared.title = listed or _heading(html) or source.stem
+    if is_part(prepared.source):
+        prepared.meta = _metadata_of_part(prepared, html, config)
+        return
     prepared.meta = meta = _metadata(prepared, html, config)
     fonts = root / "docs/assets/fonts"
     picture = card.draw(meta.get("title") or prepared.title, config["site_name"], html, fonts)
@@ -227,7 +236,7 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
     meta["description"] = escape(meta["description"])
     meta |= {"minutes": _minutes(html, stops), "downloads": downloads, "offline": f"{ARCHIVE}.zip"}
     meta |= _place(prepared.source, config.get("nav") or [])
-    meta |= {"edit": repository.edit(book, prepared.source), **known(prepared, book)}
+    meta |= {"edit": repository.edit(book, f"docs/{prepared.source}"), **known(prepared, book)}
     meta["card"] = source.with_name(f"{source.stem}.png").as_posix()
     if program:
         pieces = zip(export.pieces(program), blocks, strict=True)
@@ -238,6 +247,22 @@ def _metadata(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[
     if "script" in downloads:
         meta["colab"] = repository.colab(book, source.with_suffix(".ipynb").as_posix())
     return meta
+
+
+def is_part(source: str) -> bool:
+    """Say whether the page of this name is made of a file of snippets/. It is no chapter, and has no mark."""
+    return dirname(source) == "parts"
+
+
+def _metadata_of_part(prepared: Prepared, html: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the page of a part: what it is, and where its file is mended."""
+    book, name = config["extra"]["repository"], Path(prepared.source).stem
+    return {
+        "description": escape(_first_sentence(html)),
+        "offline": f"{ARCHIVE}.zip",
+        "place": {"part": dict(_listed(config["nav"]))[parts.LIST], "page": "../parts.html"},
+        "edit": repository.edit(book, f"snippets/{name}.py"),
+    }
 
 
 def _place(source: str, nav: list) -> dict[str, Any]:
@@ -282,16 +307,16 @@ def _heading(html: str) -> str:
     return unescape(text).strip()
 
 
-def _linked(program: Page, source: str, exercises: str) -> str:
+def _linked(program: Page, source: str, exercises: str, listed: bool) -> str:
     """Return the text of a chapter with its drawings, and links to what a reader may take where it stands.
 
-    That is each included file, above it, and the exercises as a notebook, under their heading, where Colab
-    opens them at the address `exercises`, if any.
+    That is each included file, above it, with its page where the parts are `listed`, and the exercises as a
+    notebook, under their heading, where Colab opens them at the address `exercises`, if any.
     """
     lines = without_front_matter(program.shown).split("\n")
     prose = blank_out(program.fences, program.shown)
     added = {
-        block.line - 1: _file_link(block.included.name, source, block.fence.prefix)
+        block.line - 1: _file_link(block.included, source, block.fence.prefix, listed)
         for block in program.blocks
         if block.included
     }
@@ -306,12 +331,16 @@ def _linked(program: Page, source: str, exercises: str) -> str:
     return "\n".join(lines).lstrip("\n")
 
 
-def _file_link(name: str, source: str, prefix: str) -> list[str]:
-    """Return the lines of a link to the snippet `name`, each with the `prefix` of its block."""
-    href = relpath(f"snippets/{name}", dirname(source) or ".")
-    said = name.replace("_", "\\_")
-    link = [f'[Download {said}]({href}){{ download="{name}" }}', "{ .take-file }"]
-    return [(prefix + line).rstrip() for line in ("", *link, "")]
+def _file_link(file: Path, source: str, prefix: str, listed: bool) -> list[str]:
+    """Return the lines of links to a snippet and to its page, each with the `prefix` of its block."""
+    here = dirname(source) or "."
+    said = file.name.replace("_", "\\_")
+    link = (
+        f'[Download {said}]({relpath(f"snippets/{file.name}", here)}){{ download="{file.name}" }}'
+    )
+    if listed:
+        link += f" · [how it was tested]({relpath(f'parts/{file.stem}.md', here)})"
+    return [(prefix + line).rstrip() for line in ("", link, "{ .take-file }", "")]
 
 
 def _listed(entries: list) -> Iterator[tuple[str, str | None]]:

@@ -18,10 +18,15 @@ def colab(repository: str, notebook: str) -> str:
     return f"{COLAB}/{repository}/blob/{PUBLISHED}/{notebook}"
 
 
-def edit(repository: str, source: str) -> str:
-    """Return where GitHub edits a page; `source` is its path in docs/. A notebook is shown."""
-    verb = "blob" if source.endswith(".ipynb") else "edit"
-    return f"{GITHUB}/{repository}/{verb}/{SOURCES}/docs/{source}"
+def edit(repository: str, path: str) -> str:
+    """Return where GitHub edits a file; `path` is its path in the repository. A notebook is shown."""
+    verb = "blob" if path.endswith(".ipynb") else "edit"
+    return f"{GITHUB}/{repository}/{verb}/{SOURCES}/{path}"
+
+
+def shown(repository: str, path: str) -> str:
+    """Return where GitHub shows a file; `path` is its path in the repository."""
+    return f"{GITHUB}/{repository}/blob/{SOURCES}/{path}"
 
 
 def report(repository: str, source: str, record: Record | None) -> str:

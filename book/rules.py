@@ -47,10 +47,10 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None
 
 
 def _leads_somewhere(target: Path, root: Path) -> bool:
-    """Say whether `target` is a file, or a snippet, which the site publishes beside its pages."""
-    return target.exists() or (
-        target.parent.name == "snippets" and (root / "snippets" / target.name).exists()
-    )
+    """Say whether `target` is a file, or a snippet or the page made of it, which the site publishes."""
+    made = {"snippets": target.name, "parts": target.with_suffix(".py").name}
+    snippet = made.get(target.parent.name)
+    return target.exists() or (snippet is not None and (root / "snippets" / snippet).exists())
 
 
 def _meant(link: str, path: Path, root: Path) -> str:

@@ -38,13 +38,13 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.observers.polling import PollingObserver
 
+from book import parts
 from book.ahead import Ahead
 from literate import compare, record, run, update
 from literate.page import RUNS, Page, PageError, read
 
 LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
 LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
-INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)").findall
 # A file that is only read says nothing: the build reads them all.
 SAVED: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
@@ -292,8 +292,12 @@ def _state_of(page: SitePage, files: Files) -> tuple:
     """Return all that the drawing of a page depends on: files, and which of its links lead somewhere."""
     own, folder = Path(page.file.abs_src_path or ""), dirname(page.file.src_uri)
     text = own.read_text(encoding="utf-8", errors="replace")
-    included = {Path(page.file.src_dir or "").parent / "snippets" / one for one in INCLUDED(text)}
-    beside = sorted(included | set(own.parent.glob("drawings/*.svg")))
+    if own.suffix == ".py":
+        beside = parts.made_of(own.stem, own.parents[1])
+    else:
+        snippets = Path(page.file.src_dir or "").parent / "snippets"
+        included = {snippets / one for one in parts.INCLUDED.findall(text)}
+        beside = sorted(included | set(own.parent.glob("drawings/*.svg")))
     links = {normpath(join(folder, one)) for one in LINKED(text)}
     texts = [(path, path.read_bytes()) for path in beside if path.is_file()]
     return text, texts, sorted(link for link in links if link in files.src_uris)

@@ -21,19 +21,19 @@ from pymdownx.snippets import SnippetMissingError
 from pymdownx.superfences import SuperFencesBlockPreprocessor, SuperFencesException
 
 from literate.fence import CODE_SPAN, RUNS, Fence, Include, Misread, check_characters
+from literate.includes import ByName, place
 from literate.project import Project
 
 CONFIG = "mkdocs.yml"
 FINDER = "pymdownx.superfences"
+SNIPPETS = ("pymdownx.snippets", "literate.includes")
 BUILT_IN = ("toc", "tables", "fenced_code")  # what MkDocs loads before the extensions of mkdocs.yml
 
 CLOSING = re.compile(r"[> ]*(?P<marks>`{3,}|~{3,}) *$")
 OPENING = re.compile(r"[> ]*(?:`{3,}|~{3,})(?P<info>.*)")
 MISPLACED = re.compile(r"(?:`{3,}|~{3,}) *[{.]* *(?:py|output)", re.IGNORECASE)
 INCLUDE = re.compile(r"[> ]*-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
-FORM = (
-    'an include stands alone in a `python` fence, as --8<-- "file.py" or --8<-- "file.py:section"'
-)
+FORM = 'an include stands alone in a `python` fence, as --8<-- "file.py" or --8<-- "file.py:name"'
 
 # A fence is seen where all around it is one of these, and none has an attribute that hides.
 SEEN_IN = re.compile(
@@ -83,10 +83,10 @@ def markdown(root: Path) -> Markdown:
     """Return the Markdown of the site at `root`, with its includes."""
     config = root / CONFIG
     settings = {name: {} for name in BUILT_IN} | _extensions(config, config.stat().st_mtime_ns)
-    if snippets := settings.get("pymdownx.snippets"):
-        base = snippets.get("base_path", ".")
+    for name in settings.keys() & set(SNIPPETS):
+        base = settings[name].get("base_path", ".")
         folders = [str(root / one) for one in ([base] if isinstance(base, str) else base)]
-        settings["pymdownx.snippets"] = snippets | {"base_path": folders}
+        settings[name] = settings[name] | {"base_path": folders}
     return Markdown(extensions=list(settings), extension_configs=settings)
 
 
@@ -148,10 +148,14 @@ def _include(site: Markdown, line: str) -> Include | None:
     first, last = 0, len(lines) + 1
     if section:
         ends = {at: mark["type"] for at, mark in marks.items() if mark["name"] == section}
-        if list(ends.values()) != ["start", "end"]:
+        if not ends and isinstance(snippets, ByName):
+            begin, end = place(section, lines)
+            first, last = begin - 1, end + 1
+        elif list(ends.values()) == ["start", "end"]:
+            first, last = ends
+        else:
             what = f"wanted one start and one end of {section} in the file; found"
             raise ValueError(f"{what} {', '.join(ends.values())}")
-        first, last = ends
     numbers = [at for at in range(first + 1, last) if at not in marks]
     visible = [at for at, text in enumerate(expanded) if text.strip()]
     if not visible:

@@ -58,8 +58,8 @@ def configured():
     yield READS["pyproject.toml"], named[1]
 
 
-def test_configuration_names_modules_of_the_book():
-    assert {module.partition(".")[0] for _, module in configured()} == {"book"}
+def test_configuration_names_modules_of_ours():
+    assert {module.partition(".")[0] for _, module in configured()} == {"book", "literate"}
 
 
 @pytest.mark.parametrize("house", HOUSES)

@@ -160,7 +160,12 @@ CONTAINERS = st.sampled_from(
         ("a[^2]\n\n[^2]: foot", "    "),
     ]
 )
-INCLUDES = st.sampled_from(['--8<-- "part.py"', '--8<-- "part.py:one"', '  --8<-- "part.py"'])
+INCLUDES = st.sampled_from(
+    [f'--8<-- "part.py{name}"' for name in ("", ":one", ":two")] + ['  --8<-- "part.py"']
+)
+PART = (
+    "x = 1\n\n# --8<-- [start:one]\nif x:\n\ty = 2\n# --8<-- [end:one]\n\n@f\ndef two():\n\tx\nx\n"
+)
 
 
 def joined(pieces):
@@ -217,7 +222,7 @@ def texts(draw):
 @fuzz(100)
 @given(text=texts())
 def test_any_page_that_is_read_is_drawn_as_it_is_run(book, text):
-    book.snippet("part.py", "x = 1\n\n# --8<-- [start:one]\nif x:\n\ty = 2\n# --8<-- [end:one]\n")
+    book.snippet("part.py", PART)
     path = book.page(text.encode())
     try:
         wanted = ran(path)

@@ -244,6 +244,13 @@ BAD = {
     "misspelt explorable": ("```Attention\n```\n", 1, "unknown language `Attention`"),
     "missing file": ('```python\n--8<-- "gone.py"\n```\n', 2, "gone.py"),
     "missing section": ('```python\n--8<-- "here.py:gone"\n```\n', 2, "gone"),
+    "missing name": (
+        '```python\n--8<-- "named.py:Gone"\n```\n',
+        2,
+        "named Gone; the file has Kept, twice, twice",
+    ),
+    "name that is there twice": ('```python\n--8<-- "named.py:twice"\n```\n', 2, "wanted one"),
+    "name in what is no Python": ('```python\n--8<-- "fence.md:Gone"\n```\n', 2, "no Python"),
     "section without an end": (
         '```python\n--8<-- "here.py:open"\n```\n',
         2,
@@ -512,6 +519,8 @@ def library(book):
         "here.py",
         "a = 1\n# --8<-- [start:open]\n" + "# --8<-- [start:twice]\n# --8<-- [end:twice]\n" * 2,
     )
+    book.snippet("named.py", "class Kept: ...\ndef twice(): ...\ndef twice(): ...\n")
+    book.snippet("fence.md", "# A title\n\nIts text.\n")
     book.snippet("outer.py", '--8<-- "here.py"\n')
     book.snippet("folder/inner.py", "a = 1\n")
     book.snippet("fence.py", "a = '''\n```\n'''\n")

@@ -173,6 +173,43 @@ def test_an_include_runs_the_section_it_shows(book, play):
     assert results[1].printed == "7\n"
 
 
+NAMED = """\
+import gone
+
+def plain(function):
+    raise SystemError
+
+# Not this.
+@marked
+@marked
+def shown():
+    \"\"\"Shown.\"\"\"
+    # --8<-- [start:inner]
+    raise KeyError("x")
+    # --8<-- [end:inner]
+# Nor this.
+raise SystemError
+"""
+
+
+def test_an_include_by_name_runs_that_function_alone_with_its_decorators(book, play):
+    book.snippet("parts.py", NAMED)
+    first = "calls = []\ndef marked(f):\n    calls.append(f.__name__)\n    return f"
+    _, _, told, failed = play(
+        code(first, '--8<-- "parts.py:shown"', "print(calls, shown.__doc__)", "shown()")
+    )
+    assert told.printed == "['shown', 'shown'] Shown.\n"
+    assert '  File "snippets/parts.py", line 12, in shown\n    raise KeyError("x")\n' in (
+        failed.traceback
+    )
+
+
+def test_a_section_that_is_marked_comes_before_a_function_of_its_name(book, play):
+    marked = "# --8<-- [start:body]\na = 7\n# --8<-- [end:body]\ndef body():\n    a = 8\nbody()\n"
+    book.snippet("parts.py", marked)
+    assert play(code('--8<-- "parts.py:body"', "print(a)"))[1].printed == "7\n"
+
+
 # ---- Tracebacks. ----
 
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.devices import made_without_device
 from tests.snippets import parts
 from tests.snippets.facts import assert_equal, first_to_notice
 from tests.snippets.parts import FILES, ROOT
@@ -86,25 +86,6 @@ def test_it_keeps_to_what_pytorch_promises(part):
 @every_file
 def test_each_tensor_is_made_where_its_neighbours_are(part):
     assert made_without_device(tree(part)) == []
-
-
-def made_without_device(node):
-    """The calls that make a tensor, outside of a constructor, without saying on which device."""
-    makes = {function.__name__ for function in _device_constructors()}
-    found = []
-    for inner in ast.iter_child_nodes(node):
-        if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
-            continue
-        if (
-            isinstance(inner, ast.Call)
-            and isinstance(inner.func, ast.Attribute)
-            and ast.unparse(inner.func) == f"torch.{inner.func.attr}"
-            and inner.func.attr in makes
-            and not any(option.arg in ("device", None) for option in inner.keywords)
-        ):
-            found.append(f"line {inner.lineno}: {ast.unparse(inner)}")
-        found += made_without_device(inner)
-    return found
 
 
 def test_what_has_one_name_in_several_files_is_the_same_code():
@@ -284,6 +265,7 @@ def test_a_first_call_imports_no_sympy():
     """It takes seconds to import, and torch.broadcast_shapes does so."""
     calls = """
 import sys, torch
+from tests.devices import made_without_device
 from tests.snippets import parts
 before = "sympy" in sys.modules
 for part, case in parts.told("CASES").values():
