@@ -9,8 +9,12 @@ which then shows what WEAK should say of the page.
 Where a reader writes the test, CAUGHT says which of our own wrong versions it must catch.
 """
 
-from tests import test_wrong_versions
-from tests.snippets import test_kv_cache, test_rope
+from tests.snippets import (
+    test_causal_self_attention,
+    test_kv_cache,
+    test_multi_head_attention,
+    test_rope,
+)
 
 RIGHT: dict[str, dict[int, list[str]]] = {
     "docs/foundations/averaging.md": {
@@ -209,48 +213,11 @@ def answer(thing, asked=[]):
 
 NOT_THERE = "the code of the page has no such part"
 
-
-def of_page(name):
-    return {wrong.what for wrong in test_wrong_versions.WRONG[name]}
-
-
 # By page: the wrong versions that our own tests catch, and those of them that its exercise leaves out, with the reason.
 CAUGHT: dict[str, tuple[set[str], dict[str, str]]] = {
-    "docs/foundations/scaling.md": (
-        of_page("foundations/scaling.md"),
-        dict.fromkeys(
-            [
-                "scaled by the embedding dimension, in heads",
-                "no scale in the fused kernel",
-                "scale= ignored by the fused kernel",
-                "zeros beside the queries change the scale",
-                "zeros beside the queries change the scale, in heads",
-                "a scale of 0 hides the future before it scales",
-                "a negative scale does so",
-                "a negative scale loses its size",
-            ],
-            NOT_THERE,
-        ),
-    ),
-    "docs/correctness/causal-mask.md": (
-        of_page("correctness/causal-mask.md"),
-        {"the fused kernel forgets is_causal": NOT_THERE},
-    ),
-    "docs/correctness/multi-head.md": (
-        of_page("correctness/multi-head.md"),
-        dict.fromkeys(
-            [
-                "a shard cuts its heads by their number, not by their width",
-                "the mask of a shard held to the whole's heads",
-                "reaches into the weight of a projection",
-                "takes a mask where PyTorch's layer takes another",
-                "the heads of keys dealt to the fused kernel in reverse",
-                "groups of heads dealt out in turn",
-                "weights averaged over the heads",
-            ],
-            NOT_THERE,
-        ),
-    ),
+    "docs/foundations/scaling.md": (set(test_causal_self_attention.SCALED), {}),
+    "docs/correctness/causal-mask.md": (set(test_causal_self_attention.MASKED), {}),
+    "docs/correctness/multi-head.md": (set(test_multi_head_attention.HEADS), {}),
     "docs/production/kv-cache.md": (
         set(test_kv_cache.WRONG),
         dict.fromkeys(

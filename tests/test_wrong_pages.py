@@ -14,6 +14,7 @@ from literate import compare
 from literate.page import read
 from literate.run import Run
 from tests.projects import SETTINGS
+from tests.wrong import edit
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -1046,7 +1047,6 @@ EDITS = [(page, what, *edit) for page, edits in WRONG.items() for what, edit in 
 def wrong_page(page, old, new, folder):
     """Return `page` as it reads with `old` replaced by `new`, once, in a copy of the project."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"docs/{page}: {old!r} occurs {text.count(old)} times, not once"
     for name, setting in SETTINGS.items():
         (folder / name).write_text(setting, encoding="utf-8")
     shutil.copytree(ROOT / "snippets", folder / "snippets")
@@ -1055,7 +1055,7 @@ def wrong_page(page, old, new, folder):
     shutil.copytree(ROOT / "docs/files", folder / "docs/files")
     drawings = (ROOT / "docs" / page).with_name("drawings")
     shutil.copytree(drawings, copy.with_name("drawings"))
-    copy.write_text(text.replace(old, new), encoding="utf-8")
+    copy.write_text(edit(text, old, new, f"docs/{page}"), encoding="utf-8")
     return read(copy)
 
 

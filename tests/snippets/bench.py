@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from snippets.multi_head_attention import MultiHeadAttention
 from tests.snippets.facts import assert_equal, copy_weights
-from tests.snippets.problems import Implementation
-from tests.snippets.test_cost import Plainest
 
 
 class Direct(nn.Module):
@@ -45,10 +44,35 @@ class Direct(nn.Module):
         return self.out_proj(context.transpose(1, 2).reshape(b, t, e))
 
 
+class Plainest(nn.Module):
+    """The layer as most tutorials write it: a stored mask, no check, no guard for an empty row."""
+
+    def __init__(self, embed_dim, num_heads, tokens):
+        super().__init__()
+        self.num_heads = num_heads
+        self.W_query = nn.Linear(embed_dim, embed_dim)
+        self.W_key = nn.Linear(embed_dim, embed_dim)
+        self.W_value = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.register_buffer("hide", torch.ones(tokens, tokens, dtype=torch.bool).triu(1))
+
+    def forward(self, x):
+        """(batch, tokens, embed_dim) → the same, and the weights."""
+        b, t, e = x.shape
+        query, key, value = (
+            project(x).view(b, t, self.num_heads, e // self.num_heads).transpose(1, 2)
+            for project in (self.W_query, self.W_key, self.W_value)
+        )
+        scores = query @ key.transpose(2, 3)
+        scores.masked_fill_(self.hide[:t, :t], float("-inf"))
+        weights = torch.softmax(scores / (e // self.num_heads) ** 0.5, dim=-1)
+        return self.out_proj((weights @ value).transpose(1, 2).reshape(b, t, e)), weights
+
+
 def build(embed_dim: int, num_heads: int, tokens: int) -> dict:
     """Return name → function of x, for three models with the same weights."""
     theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
-    ours = Implementation().multi_head_attention.MultiHeadAttention(embed_dim, num_heads)
+    ours = MultiHeadAttention(embed_dim, num_heads)
     direct = Direct(embed_dim, num_heads)
     copy_weights(theirs, ours)
     copy_weights(theirs, direct)
@@ -65,7 +89,7 @@ def build(embed_dim: int, num_heads: int, tokens: int) -> dict:
 def build_with_weights(embed_dim: int, num_heads: int, tokens: int) -> dict:
     """Return name → function of x, for two models that return the weights too."""
     plainest = Plainest(embed_dim, num_heads, tokens)
-    ours = Implementation().multi_head_attention.MultiHeadAttention(embed_dim, num_heads)
+    ours = MultiHeadAttention(embed_dim, num_heads)
     ours.load_state_dict(plainest.state_dict(), strict=False)
     return {
         "MultiHeadAttention": lambda x: ours(x, is_causal=True, need_weights=True)[0],

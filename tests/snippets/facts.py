@@ -1,7 +1,6 @@
 """What must be true of attention, as functions that raise AssertionError when it is not.
 
-The same facts are asked of the snippets (test_facts.py) and of deliberately wrong versions of
-them (tests/test_wrong_versions.py), so the checks are themselves checked.
+The same facts are asked of the parts and of wrong versions of them, so the facts are themselves checked.
 """
 
 import copy
@@ -9,23 +8,16 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.snippets.problems import (
-    BOTH_PATHS,
-    SNIPPETS,
-    TOLERANCE,
-    Case,
-    Implementation,
-    Leaves,
-    Problem,
-    Result,
-    function_problem,
-)
+from tests.snippets.problems import SNIPPETS, TOLERANCE, Case, Leaves, Problem
 
 
 def first_to_notice(facts: Iterable[Callable], *arguments: object) -> str | None:
@@ -92,7 +84,7 @@ def gradients(output: Tensor, leaves: Leaves, seed: int = 0) -> Leaves:
 
 
 def outputs_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
-    """Context vectors, and weights where asked for, are the oracle's, in the inputs' dtype."""
+    """Contexts, and weights where the part returns them, are the oracle's; a hidden key weighs 0."""
     context, weights = problem.oracle(in_float64(problem.leaves))
     for need_weights in problem.paths:
         ours, our_weights = problem.call(problem.leaves, need_weights)
@@ -100,6 +92,7 @@ def outputs_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
         assert_equal(f"context, need_weights={need_weights}", ours, context, problem.dtype, slack)
         if need_weights:
             assert_equal("weights", our_weights, weights, problem.dtype, slack)
+            assert (our_weights[problem.bias == -torch.inf] == 0).all(), "a hidden key has weight"
 
 
 def gradients_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
@@ -114,25 +107,6 @@ def gradients_equal_the_definition(problem: Problem, slack: float = 1.0) -> None
         for name in wanted:
             what = f"gradient of {name}, need_weights={need_weights}"
             assert_equal(what, result[name], wanted[name], problem.dtype, slack)
-
-
-def nothing_is_nan(problem: Problem) -> None:
-    """Outputs, weights and gradients are finite, on both paths."""
-    for need_weights in problem.paths:
-        context, weights = problem.call(problem.leaves, need_weights)
-        found = gradients(context, problem.leaves) | {"context": context}
-        for name, tensor in (found | ({"weights": weights} if need_weights else {})).items():
-            assert tensor.isfinite().all(), f"{name}, need_weights={need_weights}: {tensor}"
-
-
-def weights_are_shares_of_the_kept_keys(problem: Problem) -> None:
-    """A row of weights is ≥ 0, exactly 0 where hidden, > 0 where kept, and sums to 1 (or is empty)."""
-    _, weights = problem.call(problem.leaves, True)
-    kept = problem.bias > -torch.inf
-    assert weights.shape == kept.shape, f"weights {weights.shape}, wanted {kept.shape}"
-    assert (weights[~kept] == 0).all(), "a hidden key has weight"
-    assert (weights[kept] > 0).all(), "a kept key has no weight"
-    assert_equal("row sums", weights.sum(-1), kept.any(-1).double(), problem.dtype)
 
 
 def a_query_without_keys_gets_zeros(problem: Problem) -> None:
@@ -154,7 +128,8 @@ def a_query_without_keys_gets_zeros(problem: Problem) -> None:
 
 def the_future_cannot_change_the_past(problem: Problem) -> None:
     """Replace every token after t, in every input: outputs up to t stay the same, bit for bit."""
-    assert problem.causal
+    if not problem.causal:
+        return
     longest = max(problem.leaves[name].size(-2) for name in problem.inputs)
     for t in range(longest - 1):
         same, changed = dict(problem.leaves), dict(problem.leaves)
@@ -167,187 +142,69 @@ def the_future_cannot_change_the_past(problem: Problem) -> None:
             assert torch.equal(before, after), f"token {t}, need_weights={need_weights}"
 
 
-def the_past_can_change_the_present(problem: Problem) -> None:
-    """Each output has a gradient with respect to every value it may see, and to no other."""
-    name = problem.inputs[-1]  # values come from it
-    source = problem.leaves[name]
-    kept = (problem.bias > -torch.inf).flatten(0, -3).any(0)  # (T_q, T_k), in any head
-    for need_weights in problem.paths:
-        context, _ = problem.call(problem.leaves, need_weights)
-        for i in range(context.size(-2)):
-            (gradient,) = torch.autograd.grad(
-                context[..., i, :].square().sum(), source, retain_graph=True
-            )
-            seen = (gradient != 0).any(-1).flatten(0, -2).any(0)
-            assert torch.equal(seen, kept[i]), (
-                f"query {i} sees {seen.nonzero().flatten().tolist()}, "
-                f"wanted {kept[i].nonzero().flatten().tolist()}, need_weights={need_weights}"
-            )
+def asked_of(build: Callable, cases: Iterable[Case]) -> list[Callable]:
+    """Return the facts above as functions of a part's module, each of them for each of the cases."""
+
+    def asked(fact: Callable, number: int, case: Case) -> Callable:
+        def holds(part: ModuleType) -> None:
+            fact(build(part, case))
+
+        holds.__name__ = f"{fact.__name__}, case {number}"
+        return holds
+
+    facts = (
+        outputs_equal_the_definition,
+        gradients_equal_the_definition,
+        a_query_without_keys_gets_zeros,
+        the_future_cannot_change_the_past,
+    )
+    return [asked(fact, number, case) for fact in facts for number, case in enumerate(cases, 1)]
 
 
-def no_sample_can_change_another(problem: Problem) -> None:
-    """Replace every sample but the first: the first one's output stays the same, bit for bit."""
-    same, changed = dict(problem.leaves), dict(problem.leaves)
-    for name in problem.inputs:
-        same[name], changed[name] = (problem.leaves[name].detach().clone() for _ in range(2))
-        changed[name][1:] = 7.0 - 3.0 * same[name][1:]
-    for need_weights in problem.paths:
-        before, after = (problem.call(it, need_weights)[0][0] for it in (same, changed))
-        assert torch.equal(before, after), f"need_weights={need_weights}"
+def refuses(what: str, call: Callable, *arguments: object, **options: object) -> None:
+    """Fail unless the call raises a ValueError."""
+    try:
+        call(*arguments, **options)
+    except ValueError:
+        return
+    raise AssertionError(f"{what} is not refused")
 
 
-def gradients_pass_gradcheck(problem: Problem) -> None:
-    """Finite differences agree with the backward pass, for every input and parameter, in float64."""
-    assert problem.dtype == torch.float64
-    names = list(problem.leaves)
-    for need_weights in problem.paths:
-
-        def outputs(*tensors: Tensor, need_weights: bool = need_weights) -> Tensor | Result:
-            found = problem.call(dict(zip(names, tensors, strict=True)), need_weights)
-            return found if need_weights else found[0]
-
-        assert torch.autograd.gradcheck(outputs, tuple(problem.leaves.values()), atol=1e-6)
-
-
-def dropout_keeps_the_average(implementation: Implementation) -> None:
-    """While training, weights are 0 or doubled at p = ½, right on average; in eval, untouched."""
-    torch.manual_seed(0)
-    T, samples = 4, 20_000
-    function = implementation.scaled_dot_product_attention.scaled_dot_product_attention
-    query, key = torch.randn(2, T, 3)
-    # With the unit vectors as values, the context vectors are the weights that were applied.
-    value = torch.eye(T)
-    plain = function(query, key, value)
-    many = [part.expand(samples, T, -1) for part in (query, key, value)]
-    context, weights = function(*many, dropout_p=0.5, need_weights=True)
-    assert torch.equal(context, weights), "the weights returned are not those applied"
-    for dropped in (weights, function(*many, dropout_p=0.5)):
-        _assert_dropped("function", dropped, plain)
-    for module in (
-        implementation.causal_self_attention.CausalSelfAttention(3, 4, dropout=0.5),
-        implementation.multi_head_attention.MultiHeadAttention(4, 2, dropout=0.5, kv_dim=4),
-    ):
-        _dropout_of_a_module(module, T, samples)
+def a_mask_beside_is_causal_is_one_mask(attention: Callable) -> None:
+    """PyTorch promises to take one of the two. What its kernel raises comes out, and is tried no second time."""
+    keep = torch.ones(5, 5, dtype=torch.bool).triu(-2)
+    wanted = attention(attn_mask=keep.tril())
+    with sdpa_kernel(SDPBackend.MATH), works("a mask beside is_causal"):
+        result = attention(attn_mask=keep, is_causal=True)
+    assert_equal("both as one", result, wanted, torch.float32)
+    first_fails = mock.patch.object(
+        F, "scaled_dot_product_attention", side_effect=[RuntimeError("out of memory"), wanted]
+    )
+    with first_fails, pytest.raises(RuntimeError, match="out of memory"):
+        attention(attn_mask=keep, is_causal=True)
 
 
-@torch.no_grad()
-def _dropout_of_a_module(module: nn.Module, T: int, samples: int) -> None:
-    x = torch.randn(T, module.embed_dim)
-    many = x.expand(samples, T, -1)
-    name = type(module).__name__
-    context, weights = module.eval()(x, need_weights=True)
-    assert torch.equal(module(x, need_weights=True)[0], context), f"{name}: eval is random"
-    assert_equal(f"{name} in eval", module(x), context, torch.float32)
-    module.train()
-    dropped_context, dropped = module(many, need_weights=True)
-    _assert_dropped(name, dropped, weights)
-    for result in (dropped_context, module(many)):
-        assert result.std(0).max() > 0.01, f"{name}: nothing was dropped"
-        error = (result.mean(0) - context).abs().max().item()
-        assert error < 0.03, f"{name}: context off by {error:.3f} on average"
-
-
-def _assert_dropped(name: str, dropped: Tensor, plain: Tensor) -> None:
+def dropped_at_one_half(what: str, dropped: Tensor, plain: Tensor) -> None:
+    """Of thousands of samples of the same weights, half are 0, and the rest are doubled."""
     kept = dropped != 0
     share = kept[:, plain > 0].double().mean().item()
-    assert 0.48 < share < 0.52, f"{name}: kept a share of {share:.3f}, wanted ½"
-    wanted = (2 * plain).expand_as(dropped)[kept]
-    assert_equal(f"{name}: weights that were kept", dropped[kept], wanted, torch.float32)
-
-
-def equal_to_torch_operator(implementation: Implementation, case: Case) -> None:
-    """The function equals F.scaled_dot_product_attention: outputs and gradients, both paths."""
-    problem = function_problem(implementation, case)
-    query, key, value = (problem.leaves[name] for name in ("query", "key", "value"))
-    if case.mask == "none" and (case.scale is None or case.scale > 0):
-        options = {"is_causal": case.causal}
-    else:  # with a scale of 0 or less, is_causal makes theirs NaN
-        options = {"attn_mask": problem.bias.to(case.dtype)}
-    theirs = F.scaled_dot_product_attention(query, key, value, scale=case.scale, **options)
-    wanted = gradients(theirs, problem.leaves)
-    for need_weights in BOTH_PATHS:
-        ours, _ = problem.call(problem.leaves, need_weights)
-        assert_equal(f"context, need_weights={need_weights}", ours, theirs, case.dtype)
-        for name, gradient in gradients(ours, problem.leaves).items():
-            what = f"gradient of {name}, need_weights={need_weights}"
-            assert_equal(what, gradient, wanted[name], case.dtype)
-
-
-def equal_to_torch_module(implementation: Implementation, case: Case) -> None:
-    """MultiHeadAttention equals nn.MultiheadAttention, given its weights: outputs and gradients."""
-    torch.manual_seed(case.seed)
-    embed_dim, kv_dim = case.num_heads * case.head_dim, case.kv_dim
-    theirs = nn.MultiheadAttention(
-        embed_dim,
-        case.num_heads,
-        bias=case.bias,
-        kdim=kv_dim,
-        vdim=kv_dim,
-        batch_first=True,
-        dtype=case.dtype,
-    )
-    ours = implementation.multi_head_attention.MultiHeadAttention(
-        embed_dim, case.num_heads, kv_dim=kv_dim, bias=case.bias
-    ).to(case.dtype)
-    if case.bias:
-        nn.init.normal_(theirs.in_proj_bias)  # they start at zero, which would hide a mistake
-        nn.init.normal_(theirs.out_proj.bias)
-    copy_weights(theirs, ours)
-    samples = case.batch[0]
-    query = torch.randn(samples, case.T_q, embed_dim, dtype=case.dtype, requires_grad=True)
-    source = torch.randn(samples, case.T_k, kv_dim, dtype=case.dtype, requires_grad=True)
-    keep = torch.rand(samples, case.num_heads, case.T_q, case.T_k) < 0.7
-    keep[..., 0] = True  # where a row has no key, theirs is NaN
-    if case.causal:
-        keep &= torch.ones(case.T_q, case.T_k, dtype=torch.bool).tril()
-    inputs = {"query": query, "source": source}
-    their_output, their_weights = theirs(
-        query, source, source, attn_mask=~keep.flatten(0, 1), average_attn_weights=False
-    )
-    wanted = gradients(their_output, inputs)
-    for need_weights in BOTH_PATHS:
-        output = ours(query, source, attn_mask=keep, need_weights=need_weights)
-        if need_weights:
-            output, weights = output
-            assert_equal("weights", weights, their_weights, case.dtype)
-        assert_equal(f"output, need_weights={need_weights}", output, their_output, case.dtype)
-        for name, gradient in gradients(output, inputs).items():
-            assert_equal(f"gradient of {name}", gradient, wanted[name], case.dtype)
+    assert 0.48 < share < 0.52, f"{what}: kept a share of {share:.3f}, wanted ½"
+    assert_equal(what, dropped[kept], (2 * plain).expand_as(dropped)[kept], torch.float32)
 
 
 @torch.no_grad()
-def shards_add_up_to_the_whole(implementation: Implementation) -> None:
-    """Give each of two modules two heads of four: their outputs add up, their weights join."""
-    torch.manual_seed(0)
-    whole = implementation.multi_head_attention.MultiHeadAttention(16, 4, kv_dim=5, value_dim=24)
-    query, source = torch.randn(2, 3, 16), torch.randn(2, 6, 5)
-    keep = torch.rand(2, 4, 3, 6) < 0.7
-    context, weights = whole(query, source, attn_mask=keep, need_weights=True)
-    shards = [shard(whole, rank, 2) for rank in (0, 1)]
-    masks = keep.chunk(2, dim=1)
-    for need_weights in BOTH_PATHS:
-        try:
-            parts = [
-                module(query, source, attn_mask=mask, need_weights=need_weights)
-                for module, mask in zip(shards, masks, strict=True)
-            ]
-        except ValueError as error:
-            raise AssertionError(f"a shard is refused: {error}") from error
-        if need_weights:
-            parts, found = zip(*parts, strict=True)
-            assert_equal("weights", torch.cat(found, 1), weights, torch.float32)
-        assert_equal(f"sum, need_weights={need_weights}", sum(parts), context, torch.float32)
-
-
-def shard(whole: nn.Module, rank: int, ranks: int) -> nn.Module:
-    """Return a copy of a MultiHeadAttention that holds its share of the heads alone."""
-    part = copy.deepcopy(whole)
-    for projection in (part.W_query, part.W_key, part.W_value):
-        projection.weight = nn.Parameter(projection.weight.chunk(ranks)[rank])
-        projection.bias = nn.Parameter(projection.bias.chunk(ranks)[rank])
-    part.out_proj.weight = nn.Parameter(part.out_proj.weight.chunk(ranks, dim=1)[rank])
-    part.out_proj.bias = part.out_proj.bias if rank == 0 else None
-    return part
+def dropout_is_for_training(layer: nn.Module, x: Tensor, **options: object) -> None:
+    """In eval nothing is dropped; while training half of the weights are, of each sample by itself."""
+    many = x.expand(8_000, *x.shape)
+    context, weights = layer.eval()(x[None], need_weights=True, **options)
+    assert_equal("eval", layer(x[None], **options), context, torch.float32)
+    layer.train()
+    dropped_context, dropped = layer(many, need_weights=True, **options)
+    dropped_at_one_half("weights", dropped, weights[0])
+    for result in (dropped_context, layer(many, **options)):
+        assert result.std(0).max() > 0.01, "nothing was dropped"
+        error = (result.mean(0) - context[0]).abs().max().item()
+        assert error < 0.03, f"context off by {error:.3f} on average"
 
 
 class Adapter(nn.Module):
@@ -364,53 +221,17 @@ class Adapter(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
-def modules(implementation: Implementation) -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
-    """Return each snippet's module with inputs that fit it, by the snippet's name."""
-    x, source = torch.randn(2, 3, 8), torch.randn(2, 3, 6)
-    return {
-        "self_attention": (implementation.self_attention.SelfAttention(8, 4), (x,)),
-        "causal_self_attention": (
-            implementation.causal_self_attention.CausalSelfAttention(8, 4),
-            (x,),
-        ),
-        "multi_head_attention": (
-            implementation.multi_head_attention.MultiHeadAttention(8, 2, kv_dim=6),
-            (x, source, source),
-        ),
-        "cross_attention": (implementation.cross_attention.CrossAttention(8, 6, 4), (x, source)),
-    }
-
-
-def projections_are_only_called(implementation: Implementation) -> None:
+@torch.no_grad()
+def projections_are_only_called(module: nn.Module, *inputs: Tensor) -> None:
     """Put an adapter around each: the same as with the adapter's matrices added to the weights."""
-    torch.manual_seed(0)
-    for name, (module, inputs) in modules(implementation).items():
-        adapted = copy.deepcopy(module)
-        for projection, linear in list(module.named_children()):
-            adapter = Adapter(getattr(adapted, projection))
-            setattr(adapted, projection, adapter)
-            with torch.no_grad():
-                linear.weight += adapter.up.weight @ adapter.down.weight
-        for need_weights in BOTH_PATHS:
-            wanted = module(*inputs, need_weights=need_weights)
-            try:
-                result = adapted(*inputs, need_weights=need_weights)
-            except AttributeError as error:
-                raise AssertionError(f"{name} asks more of a projection: {error}") from error
-            pairs = zip(result, wanted, strict=True) if need_weights else [(result, wanted)]
-            for one, other in pairs:
-                assert_equal(f"{name} with adapters", one, other, torch.float32)
-
-
-def a_mask_comes_by_its_name(implementation: Implementation) -> None:
-    """After the inputs, where nn.MultiheadAttention wants key_padding_mask, stands no mask of ours."""
-    mask = torch.ones(3, 3, dtype=torch.bool).tril()
-    for name, (module, inputs) in modules(implementation).items():
-        try:
-            module(*inputs, mask)
-        except TypeError:
-            continue
-        raise AssertionError(f"{name} takes a mask without its name")
+    adapted = copy.deepcopy(module)
+    for name, linear in list(module.named_children()):
+        adapter = Adapter(getattr(adapted, name))
+        setattr(adapted, name, adapter)
+        linear.weight += adapter.up.weight @ adapter.down.weight
+    with works("an adapter in place of a projection"):
+        result = adapted(*inputs)
+    assert_equal("with adapters", result, module(*inputs), torch.float32)
 
 
 @torch.no_grad()
@@ -427,21 +248,3 @@ def copy_weights(theirs: nn.MultiheadAttention, ours: nn.Module) -> None:
         for projection, bias in zip(projections, theirs.in_proj_bias.chunk(3), strict=True):
             projection.bias.copy_(bias)
     ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
-
-
-def each_token_gets_the_position_of_its_place(implementation: Implementation) -> None:
-    """Sinusoids are the paper's formula from any start; a learned table adds the row of each place."""
-    module = implementation.positions
-    for first in (0, 3):
-        places = torch.arange(first, first + 4, dtype=torch.float64)
-        result = module.sinusoidal_positions(4, 6, first=first)
-        for channel in range(6):
-            angle = places / 10000 ** (2 * (channel // 2) / 6)
-            wanted = angle.cos() if channel % 2 else angle.sin()
-            assert_equal(
-                f"channel {channel} from {first}", result[:, channel], wanted, torch.float32
-            )
-        torch.manual_seed(0)
-        learned, x = module.LearnedPositions(7, 6), torch.randn(2, 4, 6)
-        rows = learned.table.weight[first : first + 4]
-        assert_equal(f"learned from {first}", learned(x, first=first), x + rows, torch.float32)

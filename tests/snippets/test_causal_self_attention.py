@@ -1,0 +1,114 @@
+"""One head that hides the future is its definition, and drops weights while it is trained."""
+
+import torch
+
+from snippets.causal_self_attention import CausalSelfAttention
+from tests.snippets.facts import (
+    asked_of,
+    assert_equal,
+    dropout_is_for_training,
+    projections_are_only_called,
+)
+from tests.snippets.parts import Case, texts
+from tests.snippets.problems import SIZES, causal_problem, replace
+
+
+def weights_are_dropped_while_it_is_trained(part):
+    """On both paths."""
+    torch.manual_seed(0)
+    dropout_is_for_training(part.CausalSelfAttention(3, 4, dropout=0.5), torch.randn(4, 3))
+
+
+def whatever_maps_the_same_widths_may_take_a_projections_place(part):
+    """An adapter around each, as LoRA has."""
+    torch.manual_seed(0)
+    projections_are_only_called(part.CausalSelfAttention(8, 4), torch.randn(2, 3, 8))
+
+
+def scores_are_divided_before_they_leave_half_precision(part):
+    """64 · 60² is beyond float16, and an eighth of it is not."""
+    head = part.CausalSelfAttention(64, 64).half().eval()
+    for projection in (head.W_query, head.W_key):
+        torch.nn.init.eye_(projection.weight)
+    _, weights = head(torch.full((2, 5, 64), 60.0).half(), need_weights=True)
+    wanted = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
+    assert_equal("weights", weights, wanted.expand(2, 5, 5), torch.bfloat16)
+
+
+FACTS = [
+    *asked_of(causal_problem, [SIZES, replace(SIZES, batch=(2, 2), logits=1e4, bias=False)]),
+    whatever_maps_the_same_widths_may_take_a_projections_place,
+    scores_are_divided_before_they_leave_half_precision,
+    weights_are_dropped_while_it_is_trained,
+]
+
+SCALE = "self.head_dim**-0.5"
+SCORES = f"(query * {SCALE}) @ key.mT"
+ROW = 'weights = scores.masked_fill_(~keep, float("-inf")).softmax(dim=-1)'
+CONTEXT = "return weights @ value, weights"
+DROPOUT = "self.dropout if self.training else 0.0"
+AVERAGED = {
+    "adds the past up, never divides": (".softmax(dim=-1)", ".exp()"),
+    "divides by T, not by the tokens seen": (".softmax(dim=-1)", ".exp().div(T)"),
+    "averages the future": (".tril()", ".triu()"),
+    "averages everything": ("~keep", "keep & ~keep"),
+    "averages columns, not rows": ("weights @ value", "weights.mT @ value"),
+    "the key is used as the value": ("self.W_value(x)", "self.W_key(x)"),
+    "the query is used as the key": ("self.W_key(x)", "self.W_query(x)"),
+}
+SCALED = {
+    "no scale": (SCORES, "query @ key.mT"),
+    "multiplied by √d": (SCALE, "self.head_dim**0.5"),
+    "divided by d": (SCALE, "self.head_dim**-1"),
+    "scaled by the embedding dimension": (SCALE, "x.size(-1) ** -0.5"),
+    "scaled by the number of keys": (SCALE, "T**-0.5"),
+    "scaled after softmax": (CONTEXT, "return weights * 0.5 @ value, weights * 0.5"),
+}
+SCALED_IN_HALF_PRECISION = {
+    "scaled after the scores have left half precision": (SCORES, f"query @ key.mT * {SCALE}"),
+}
+MASKED = {
+    "off by one: sees one future token": (".tril()", ".tril(1)"),
+    "off by one: cannot see itself": (".tril()", ".tril(-1)"),
+    "inverted": ("~keep", "keep"),
+    "hidden scores set to 0": ('float("-inf")', "0.0"),
+    "hidden scores set to a small number": ('float("-inf")', "-9.0"),
+    "masked after softmax, never renormalised": (
+        ROW,
+        "weights = scores.softmax(dim=-1).masked_fill(~keep, 0.0)",
+    ),
+}
+DROPPED = {
+    "the operator forgets is_causal": ("is_causal=True", "is_causal=False"),
+    "the operator drops nothing": ("dropout_p=dropout", "dropout_p=0.0"),
+    "left on in eval": (DROPOUT, "self.dropout"),
+    "never on": (DROPOUT, "0.0"),
+    "on in eval only": (DROPOUT, DROPOUT.replace("if self", "if not self")),
+    "drops scores, not weights": (
+        "weights = F.dropout(weights, dropout)",
+        "weights = F.dropout(scores, dropout).masked_fill(~keep, -torch.inf).softmax(dim=-1)",
+    ),
+    "another share": ("F.dropout(weights, dropout)", "F.dropout(weights, 0.9 * dropout)"),
+    "reaches into the weight of a projection": (
+        "self.W_value(x)",
+        "self.W_value(x.to(self.W_value.weight.dtype))",
+    ),
+}
+WRONG = AVERAGED | SCALED | SCALED_IN_HALF_PRECISION | MASKED | DROPPED
+
+CASES = {
+    "causal_self_attention": Case(lambda m, x: m(x), texts, lambda: CausalSelfAttention(16, 8)),
+    "causal_self_attention, weights": Case(
+        lambda m, x: m(x, need_weights=True), texts, lambda: CausalSelfAttention(16, 8)
+    ),
+}
+MODULES = {"CausalSelfAttention": lambda: CausalSelfAttention(8, 4)}
+
+
+def one_text(x):
+    """The call for one text."""
+    head = CausalSelfAttention(x.size(1), x.size(1))
+    return lambda: head(x[None])
+
+
+MIB = {"causal_self_attention": (16, one_text)}

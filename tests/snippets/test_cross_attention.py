@@ -1,0 +1,80 @@
+"""One head that reads a source is its definition, with the lengths and widths of two sequences."""
+
+import torch
+
+from snippets.cross_attention import CrossAttention
+from tests.snippets.facts import asked_of, projections_are_only_called, refuses
+from tests.snippets.parts import Case, texts
+from tests.snippets.problems import CASES as PROBLEMS
+from tests.snippets.problems import cross_problem
+
+
+def whatever_maps_the_same_widths_may_take_a_projections_place(part):
+    """An adapter around each, as LoRA has."""
+    torch.manual_seed(0)
+    x, source = torch.randn(2, 3, 8), torch.randn(2, 5, 6)
+    projections_are_only_called(part.CrossAttention(8, 6, 4), x, source)
+
+
+def values_are_as_wide_as_keys_unless_told(part):
+    """The width of the context is head_dim."""
+    assert part.CrossAttention(3, 5, 2)(torch.ones(4, 3), torch.ones(6, 5)).shape == (4, 2)
+
+
+def what_would_be_misread_is_refused(part):
+    """Both would run in silence: 0 and 1 added to scores, a mask for each text laid over another dimension."""
+    head, x, source = part.CrossAttention(3, 5, 2), torch.zeros(2, 2, 4, 3), torch.zeros(2, 2, 6, 5)
+    refuses("a mask of numbers", head, x, source, attn_mask=torch.ones(4, 6))
+    refuses("a mask for each text", head, x, source, attn_mask=torch.ones(2, 4, 6).bool())
+
+
+FACTS = [
+    *asked_of(cross_problem, PROBLEMS),
+    whatever_maps_the_same_widths_may_take_a_projections_place,
+    values_are_as_wide_as_keys_unless_told,
+    what_would_be_misread_is_refused,
+]
+
+OPERATOR = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
+WRONG = {
+    "keys of another sample": ("self.W_key(source)", "self.W_key(source.roll(1, 0))"),
+    "values of another token": ("self.W_value(source)", "self.W_value(source.roll(1, -2))"),
+    "the key is used as the value": (
+        "self.W_value(source)",
+        "self.W_key(source)[..., :1].expand(*source.shape[:-1], self.W_value.out_features)",
+    ),
+    "the batch is averaged in": ("self.W_query(x)", "self.W_query(x - x.mean(0, keepdim=True))"),
+    "no scale": (OPERATOR, OPERATOR.replace("attn_mask", "attn_mask, scale=1.0")),
+    "scaled by the width of the values": (
+        OPERATOR,
+        OPERATOR.replace("attn_mask", "attn_mask, scale=value.size(-1) ** -0.5"),
+    ),
+    "it hides the future of the source": (
+        OPERATOR,
+        OPERATOR.replace("attn_mask", "attn_mask, is_causal=attn_mask is None"),
+    ),
+    "the mask is ignored": (OPERATOR, OPERATOR.replace("attn_mask", "None")),
+    "the mask of another text": ("attn_mask.unsqueeze(-3)", "attn_mask.unsqueeze(-3).flip(0)"),
+    "reaches into the weight of a projection": (
+        "self.W_key(source)",
+        "self.W_key(source.to(self.W_key.weight.dtype))",
+    ),
+    "a mask of numbers is added": ("attn_mask.dtype != torch.bool or", ""),
+    "a mask of other dimensions is laid over them": ("not in (2, x.dim())", "== 0"),
+}
+
+CASES = {
+    "cross_attention": Case(
+        lambda m, x: m(x, x.flip(1)), texts, lambda: CrossAttention(16, 16, 8, 4)
+    )
+}
+MODULES = {"CrossAttention": lambda: CrossAttention(8, 8, 4)}
+
+
+def one_text(x):
+    """The call for one text, its own source."""
+    head = CrossAttention(x.size(1), x.size(1), x.size(1))
+    return lambda: head(x[None], x[None])
+
+
+MIB = {"cross_attention": (16, one_text)}
