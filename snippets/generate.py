@@ -2,14 +2,10 @@
 
     texts = generate(model, prompts, 100, 0.8, generators, cache=KVCache, stop=[3, 4])
 
-In exact arithmetic each text is the one that it would be alone, to the token, whatever else is in
-the batch, with a cache and without. Rounding depends on the shape of a batch, so two tokens that
-are equally likely to within a rounding error may change places: rarely in float32, in some texts
-of a batch in bfloat16.
+Each text is the one that it would be alone, with a cache and without, but for rounding: in float32
+it rarely decides between two tokens, in bfloat16 it does so in some texts of a batch.
 
-Needs PyTorch 2.5 or newer and nothing else.
-Sources: Pope et al. (2023), "Efficiently Scaling Transformer Inference", section 2 (prefill and
-decode). Padding on the left is what Hugging Face's `generate` asks of those who batch.
+Source: Pope et al. (2023), "Efficiently Scaling Transformer Inference", section 2.
 """
 
 import math
@@ -33,14 +29,14 @@ def generate(
     """Write n more tokens after each prompt, and return each text, prompt included, in order.
 
     Args:
-        model: in eval mode; called as model(tokens, positions=…, attn_mask=…, caches=…, last=1),
-            it returns logits, (batch, 1, vocab_size), or those of more tokens before the last.
+        model: in eval mode; model(tokens, positions=…, attn_mask=…, caches=…, last=1) returns
+            logits, (batch, 1, vocab_size), or those of more tokens before the last.
         prompts: each (at least 1,) tokens; their lengths may differ.
         n: how many tokens to write.
         temperature: divides the logits before the softmax; at 0 the likeliest token is taken.
         generators: one for each prompt, so that no draw depends on other texts; None: PyTorch's.
-        cache: makes the cache of one of model.blocks, for so many tokens, as the class KVCache
-            does. None keeps nothing and computes all tokens at each step.
+        cache: makes the cache of one of model.blocks for so many tokens, like the class KVCache;
+            None keeps nothing.
         stop: the token, or the tokens, after which a text ends; it is part of the text.
     """
     lengths = [len(prompt) for prompt in prompts]
@@ -82,8 +78,8 @@ def generate(
 def keep_mask(real: Tensor, start: int) -> Tensor:
     """Return which keys the tokens from `start` on see, (batch, 1, T - start, T); True keeps.
 
-    A token sees no later one and no padding. Padding sees itself, so that no row is empty; what
-    comes of it is never looked at. `real`, (batch, T), is False for padding.
+    A token sees no later one and no padding, where `real`, (batch, T), is False. Padding sees
+    itself, so that no row is empty; what comes of it is never looked at.
     """
     place = torch.arange(real.size(1), device=real.device)
     asks = place[start:, None]  # (T - start, 1)
