@@ -4,7 +4,6 @@
 
 Each text is the one that it would be alone, with a cache and without, but for rounding: in float32
 it rarely decides between two tokens, in bfloat16 it does so in some texts of a batch.
-
 Source: Pope et al. (2023), "Efficiently Scaling Transformer Inference", section 2.
 """
 
@@ -34,9 +33,8 @@ def generate(
         prompts: each (at least 1,) tokens; their lengths may differ.
         n: how many tokens to write.
         temperature: divides the logits before the softmax; at 0 the likeliest token is taken.
-        generators: one for each prompt, so that no draw depends on other texts; None: PyTorch's.
-        cache: makes the cache of one of model.blocks for so many tokens, like the class KVCache;
-            None keeps nothing.
+        generators: one for each prompt, so that no draw depends on other texts, or None.
+        cache: makes a cache of one block for so many tokens, like KVCache; None keeps nothing.
         stop: the token, or the tokens, after which a text ends; it is part of the text.
     """
     lengths = [len(prompt) for prompt in prompts]
@@ -106,8 +104,7 @@ def choose(
 def shares_of(logits: Tensor, temperature: float) -> Tensor:
     """Return the probability of each token, (..., vocab_size), in float32 or wider.
 
-    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn. The largest logit is
-    taken off first, so that a small temperature cannot make infinity of it.
+    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn.
     """
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be a number of at least 0, got {temperature}")
@@ -123,8 +120,7 @@ def shares_of(logits: Tensor, temperature: float) -> Tensor:
 def token_at(shares: Tensor, numbers: Tensor) -> Tensor:
     """Return the token into whose share each number falls, (..., vocab_size) and (...) → (...).
 
-    The shares need not sum to 1; the numbers are in [0, 1), in float32 or wider. A token without a
-    share is never returned. torch.multinomial draws too, but differently on different processors.
+    The numbers are in [0, 1). torch.multinomial draws too, but differently on other processors.
     """
     bounds = shares.cumsum(dim=-1, dtype=torch.promote_types(shares.dtype, torch.float32))
     bounds = bounds.masked_fill(shares == 0, 0.0)  # no number is below 0, so none falls here

@@ -104,8 +104,7 @@ def draw(shares: Tensor, generator: torch.Generator | None = None) -> Tensor:
 def shares_of(logits: Tensor, temperature: float) -> Tensor:
     """Return the probability of each token, (..., vocab_size), in float32 or wider.
 
-    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn. The largest logit is
-    taken off first, so that a small temperature cannot make infinity of it.
+    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn.
     """
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be a number of at least 0, got {temperature}")
@@ -121,8 +120,7 @@ def shares_of(logits: Tensor, temperature: float) -> Tensor:
 def token_at(shares: Tensor, numbers: Tensor) -> Tensor:
     """Return the token into whose share each number falls, (..., vocab_size) and (...) → (...).
 
-    The shares need not sum to 1; the numbers are in [0, 1), in float32 or wider. A token without a
-    share is never returned. torch.multinomial draws too, but differently on different processors.
+    The numbers are in [0, 1). torch.multinomial draws too, but differently on other processors.
     """
     bounds = shares.cumsum(dim=-1, dtype=torch.promote_types(shares.dtype, torch.float32))
     bounds = bounds.masked_fill(shares == 0, 0.0)  # no number is below 0, so none falls here
