@@ -136,9 +136,9 @@ class GPT(nn.Module):
             logits = self(tokens[..., -self.context_length :], last=1)[..., -1, :]
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             logits = logits - logits.amax(dim=-1, keepdim=True)
-            shares = torch.softmax(logits / (temperature or 1.0), dim=-1)  # (..., vocab_size)
-            if shares.isnan().any():  # of logits that hold nan or inf, or are all -inf
-                raise ValueError("logits must be finite or -inf, and not all -inf")
+            shares = torch.softmax(logits / max(temperature, 1e-38), dim=-1)  # (..., vocab_size)
+            if temperature < 0 or shares.isnan().any():  # logits with nan or inf, or all -inf
+                raise ValueError("logits must be finite, some -inf, and temperature at least 0")
             chosen = shares.argmax(dim=-1)
             if temperature > 0:
                 # torch.multinomial draws too, but differently on different processors.

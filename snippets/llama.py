@@ -84,7 +84,7 @@ class LlamaAttention(nn.Module):
                 attn_mask = attn_mask.unflatten(1, (key.size(1), -1)).flatten(2, 3)
         elif attn_mask is None and past:
             attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
-        how = {"is_causal": attn_mask is None and T > 1, "enable_gqa": query.size(1) > key.size(1)}
+        how = {"is_causal": T > 1 and attn_mask is None, "enable_gqa": query.size(1) > key.size(1)}
         context = F.scaled_dot_product_attention(query, key, value, attn_mask, **how)
         context = context.flatten(1)[:, None] if T == 1 else context.transpose(1, 2).flatten(2)
         return self.out_proj(context)

@@ -112,7 +112,7 @@ def shares_of(logits: Tensor, temperature: float) -> Tensor:
     largest = logits.amax(dim=-1, keepdim=True)
     if not largest.isfinite().all():  # nan or +inf stands in a row, or -inf alone
         raise ValueError("logits must be finite or -inf, not all -inf: got nan, inf or only -inf")
-    if temperature == 0:
+    if temperature < 1e-38:  # 0, or 0 in float32
         return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
     return torch.softmax((logits - largest) / temperature, dim=-1)
 
