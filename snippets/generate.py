@@ -1,8 +1,10 @@
-"""Writes after many texts at once: left padding, their places, their masks, and a cache.
+"""Writes after many texts at once: left padding, positions, a mask, and a cache.
 
-Needs PyTorch 2.5 or newer and nothing else.
-Sources: Pope et al. (2023), "Efficiently Scaling Transformer Inference", section 2 (prefill and
-decode). Padding on the left is what Hugging Face's `generate` asks of those who batch.
+    texts = generate(model, prompts, 100, 0.8, generators, cache=KVCache, stop=[3, 4])
+
+Each text is the one that it would be alone, with a cache and without, but for rounding: in float32
+it rarely decides between two tokens, in bfloat16 it does so in some texts of a batch.
+Source: Pope et al. (2023), "Efficiently Scaling Transformer Inference", section 2.
 """
 
 import math
@@ -10,21 +12,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-
-
-def keep_mask(real: Tensor, start: int) -> Tensor:
-    """Return which keys each of the last tokens sees, (batch, 1, T - start, T); True keeps.
-
-    A token sees no later one and no padding. Padding sees itself, so that no row is empty; what
-    comes of it is never looked at.
-
-    Args:
-        real: (batch, T), boolean: whether a token is one of the text, and not padding.
-        start: the first token that asks; those before it are in the cache.
-    """
-    place = torch.arange(real.size(1), device=real.device)
-    asks = place[start:, None]  # (T - start, 1)
-    return (place <= asks) & real[:, None, None] | (place == asks)
 
 
 @torch.no_grad()
@@ -36,55 +23,37 @@ def generate(
     generators: Sequence[torch.Generator] | None = None,
     *,
     cache: Callable[[int], object] | None = None,
-    stop: int | None = None,
+    stop: int | Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Write n more tokens after each prompt, and return each with what was written after it.
-
-        texts = generate(model, prompts, 100, 0.8, generators, cache=KVCache)
-
-    In exact arithmetic each text is the one that it would be alone, to the token, whatever else is
-    in the batch, with the cache and without. Rounding depends on the shape of a batch, so two
-    tokens that are equally likely to within a rounding error may change places. In float64 and
-    float32 that is rare; in bfloat16 and float16 some texts of a batch will differ.
+    """Write n more tokens after each prompt, and return each text, prompt included, in order.
 
     Args:
-        model: called as model(tokens, positions=…, attn_mask=…, caches=…, last=1), with tokens
-            and positions (batch, T), the mask as from keep_mask or None, and None or one cache for
-            each of model.blocks; returns the logits of the last token of each text, (batch, 1,
-            vocab_size), or those of more tokens before it. Call its .eval() first.
-        prompts: one-dimensional tensors of tokens, at least one in each; their lengths may differ.
+        model: in eval mode; model(tokens, positions=…, attn_mask=…, caches=…, last=1) returns
+            logits, (batch, 1, vocab_size), or those of more tokens before the last.
+        prompts: each (at least 1,) tokens; their lengths may differ.
         n: how many tokens to write.
         temperature: divides the logits before the softmax; at 0 the likeliest token is taken.
-        generators: one for each prompt, where its draws come from, so that a text does not
-            depend on its neighbours; None means PyTorch's own for all.
-        cache: makes the memory of one block, called with the most tokens that it must hold, such
-            as the class KVCache. None keeps nothing and computes all tokens at each step.
-        stop: the token after which a text ends. It is part of the text. A batch goes on until all
-            its texts have ended.
-
-    Returns:
-        One tensor for each prompt, in order: the prompt and what was written.
-
-    Raises:
-        ValueError: naming the argument, what came and what was wanted.
+        generators: one for each prompt, so that no draw depends on other texts, or None.
+        cache: makes a cache of one block for so many tokens, like KVCache; None keeps nothing.
+        stop: the token, or the tokens, after which a text ends; it is part of the text.
     """
-    _check_prompts(prompts, n, temperature, generators)
     lengths = [len(prompt) for prompt in prompts]
+    if 0 in lengths:  # a text of padding alone
+        raise ValueError(f"prompts must hold at least one token each, got lengths {lengths}")
     longest, device = max(lengths), prompts[0].device
     tokens = torch.zeros(len(prompts), longest + n, dtype=torch.int64, device=device)
-    real = torch.ones_like(tokens, dtype=torch.bool)
-    for row, prompt in enumerate(
-        prompts
-    ):  # to the right: the next token of all stands at one place
+    real = torch.ones_like(tokens, dtype=torch.bool)  # False: padding
+    for row, prompt in enumerate(prompts):  # to the right: all write their next token in one column
         tokens[row, longest - len(prompt) : longest] = prompt
         real[row, : longest - len(prompt)] = False
-    # A text begins at place 0, wherever in its row that is. Padding stands at 0, too.
+    # A text begins at position 0, wherever in its row that is. Padding stands at 0, too.
     positions = (real.cumsum(dim=1) - 1).clamp(min=0)
+    padded = min(lengths) < longest  # without padding the model's own mask will do
     caches = None if cache is None else [cache(longest + n) for _ in model.blocks]
+    stops = () if stop is None else (stop,) if isinstance(stop, int) else stop
     ends = torch.full((len(prompts),), longest + n, device=device)
     start = 0  # tokens before this one are in the cache
     for end in range(longest, longest + n):
-        padded = min(lengths) < longest  # without padding the model's own mask will do
         logits = model(
             tokens[:, start:end],
             positions=positions[:, start:end],
@@ -93,27 +62,41 @@ def generate(
             last=1,
         )
         tokens[:, end] = choose(logits[:, -1], temperature, generators)
-        if stop is not None:
-            ends = torch.where((tokens[:, end] == stop) & (ends > end), end + 1, ends)
-            if ends.max() <= end + 1:
-                break
+        for one in stops:
+            ends = torch.where((tokens[:, end] == one) & (ends > end), end + 1, ends)
+        if len(stops) and ends.max() <= end + 1:  # all texts have ended
+            break
         start = 0 if caches is None else end
     return [
-        tokens[row, longest - length : end]
-        for row, (length, end) in enumerate(zip(lengths, ends.tolist(), strict=True))
+        row[longest - length : end]
+        for row, length, end in zip(tokens, lengths, ends.tolist(), strict=True)
     ]
+
+
+def keep_mask(real: Tensor, start: int) -> Tensor:
+    """Return which keys the tokens from `start` on see, (batch, 1, T - start, T); True keeps.
+
+    A token sees no later one and no padding, where `real`, (batch, T), is False. Padding sees
+    itself, so that no row is empty; what comes of it is never looked at.
+    """
+    place = torch.arange(real.size(1), device=real.device)
+    asks = place[start:, None]  # (T - start, 1)
+    return (place <= asks) & real[:, None, None] | (place == asks)
 
 
 def choose(
     logits: Tensor, temperature: float, generators: Sequence[torch.Generator] | None
 ) -> Tensor:
-    """Draw one token of each row, (batch, vocab_size) → (batch,)."""
-    if temperature == 0:
-        return logits.argmax(dim=-1)
+    """Draw one token from each row, (batch, vocab_size) → (batch,); at 0 take the likeliest."""
     shares = shares_of(logits, temperature)
+    if temperature == 0:
+        return shares.argmax(dim=-1)
+    generators = generators or [None] * len(shares)
+    if len(generators) != len(shares):  # one number would be every text's
+        raise ValueError(f"generators must be {len(shares)}, one a text, got {len(generators)}")
     numbers = [
         torch.rand(1, generator=generator, dtype=shares.dtype, device=shares.device)
-        for generator in (generators or [None] * len(shares))
+        for generator in generators
     ]
     return token_at(shares, torch.cat(numbers))
 
@@ -121,36 +104,27 @@ def choose(
 def shares_of(logits: Tensor, temperature: float) -> Tensor:
     """Return the probability of each token, (..., vocab_size), in float32 or wider.
 
-    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn. The largest logit is
-    taken off first, so that a small temperature cannot make infinity of it.
+    In the 8 bits of bfloat16 a thousand equal tokens could not all be drawn.
     """
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be a number of at least 0, got {temperature}")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
+    largest = logits.amax(dim=-1, keepdim=True)
+    if not largest.isfinite().all():  # nan or +inf stands in a row, or -inf alone
+        raise ValueError("logits must be finite or -inf, not all -inf: got nan, inf or only -inf")
+    if temperature < 1e-38:  # 0, or 0 in float32
+        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
+    return torch.softmax((logits - largest) / temperature, dim=-1)
 
 
 def token_at(shares: Tensor, numbers: Tensor) -> Tensor:
     """Return the token into whose share each number falls, (..., vocab_size) and (...) → (...).
 
-    The shares need not sum to 1; the numbers are in [0, 1), in float32 or wider. A token without a
-    share is never returned. torch.multinomial draws too, but differently on different processors.
+    The numbers are in [0, 1). torch.multinomial draws too, but differently on other processors.
     """
     bounds = shares.cumsum(dim=-1, dtype=torch.promote_types(shares.dtype, torch.float32))
     bounds = bounds.masked_fill(shares == 0, 0.0)  # no number is below 0, so none falls here
-    numbers = numbers[..., None] * bounds.amax(dim=-1, keepdim=True)
-    return (numbers < bounds).int().argmax(dim=-1)  # the first token whose bound is above
-
-
-def _check_prompts(prompts, n, temperature, generators) -> None:
-    """Raise ValueError for what generate could not read."""
-    for prompt in prompts if len(prompts) else [None]:
-        if not isinstance(prompt, Tensor) or prompt.dim() != 1 or not len(prompt):
-            came = tuple(prompt.shape) if isinstance(prompt, Tensor) else repr(prompt)
-            raise ValueError(f"prompts must be tensors of shape (at least 1,), got {came}")
-    if not isinstance(n, int) or n < 0:
-        raise ValueError(f"n must be an integer of at least 0, got {n!r}")
-    if not isinstance(temperature, int | float) or not 0.0 <= temperature < math.inf:
-        raise ValueError(f"temperature must be a number of at least 0, got {temperature!r}")
-    if generators is not None and len(generators) != len(prompts):
-        raise ValueError(
-            f"generators must be one for each of {len(prompts)} prompts, got {len(generators)}"
-        )
+    total = bounds.amax(dim=-1, keepdim=True)
+    if not ((total > 0) & (total < math.inf)).all():  # nan is neither: no token would be its
+        raise ValueError("shares must be numbers with a sum above 0: got nan, inf, or only 0")
+    return (numbers[..., None] * total < bounds).int().argmax(dim=-1)  # the first bound above

@@ -168,7 +168,7 @@ WRONG = {
             "torch.equal(large + silent(norm(large)), large)",
             "torch.equal(norm(large + silent(large)), large)",
         ),
-        "nothing is forgotten": ("Forgetful(32, 4, 0.0)", "Block(32, 4, 0.0)"),
+        "nothing is forgotten": ("Forgetful(32, Causal", "Block(32, Causal"),
         "the account leaves attention out": ("    x = x + found\n", ""),
         "guesses what it has read": (
             "return F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:]",
