@@ -83,18 +83,15 @@ class PagedServer:
 
     def _plan(self) -> dict[Request, int]:
         """Say how many tokens of which request are read next, and give them room."""
-        plan, left, full = {}, self.budget, False
-        # Those that write have one unread token each, and come before those that still read.
-        for request in sorted(self.running, key=lambda request: request.unread > 1):
+        plan, left = {}, self.budget
+        for request in list(self.running):  # all write, but for the newest, which may still read
             count = min(request.unread, left)
-            while count and request in self.running:
+            while request in self.running:
                 if self.memory.grow(request.table, request.read + count):
                     plan[request], left = count, left - count
                     break
-                full, newest = True, self.running[-1]
-                left += plan.pop(newest, 0)
-                self._preempt(newest)
-        while self.waiting and left and not full:
+                self._preempt(self.running[-1])
+        while self.waiting and left:
             request = self.waiting[0]
             # Its last token must be read anyway, because what follows it is asked for.
             request.table = self.memory.find(request.tokens[:-1])

@@ -60,8 +60,10 @@ class QuantizedCache:
         self.newest = tuple(x[..., full:, :].clone() for x in new)  # a view would keep all of it
         if not self.rounded:
             return self.newest
-        old = [dequantize(part, self.bits).flatten(-3, -2) for part in self.rounded]
-        return tuple(torch.cat(pair, dim=-2) for pair in zip(old, self.newest, strict=True))
+        return tuple(map(self._whole, self.rounded, self.newest))
+
+    def _whole(self, rounded: Rounded, newest: Tensor) -> Tensor:
+        return torch.cat([dequantize(rounded, self.bits).flatten(-3, -2), newest], dim=-2)
 
     @property
     def nbytes(self) -> int:
@@ -101,4 +103,4 @@ def dequantize(rounded: Rounded, bits: int) -> Tensor:
     wide = torch.promote_types(lowest.dtype, torch.float32)
     numbers = lowest.to(wide) + codes.flatten(-2) * step.to(wide)
     most = torch.finfo(lowest.dtype).max  # which the last code may pass, where the step is rounded
-    return numbers.clamp(-most, most).to(lowest.dtype)
+    return numbers.clamp_(-most, most).to(lowest.dtype)
