@@ -1,0 +1,129 @@
+"""Keys and values of many texts, in blocks; texts that begin alike share the first of them.
+
+    memory = PagedMemory(len(model.blocks), blocks=64)
+    table = memory.find(tokens[:-1])           # blocks of its beginning that are there already
+    memory.grow(table, len(tokens))            # room for the rest; False: too few are unused
+    unread, positions = …                      # (texts, new tokens) each
+    mask = memory.open([table, …], positions)  # the model reads these texts next
+    logits = model(unread, positions=positions, attn_mask=mask, caches=memory.layers)
+    memory.keep(table, tokens, start, end)     # its blocks that got full can now be found
+    memory.release(table)                      # they are kept until their room is needed
+
+A text is given copies of the rows of its own table, at each step, in each layer: a kernel that
+follows tables copies nothing. Sources: Kwon et al. (2023), "Efficient Memory Management for Large
+Language Model Serving with PagedAttention"; vLLM's documentation, "Automatic Prefix Caching".
+"""
+
+from collections import OrderedDict
+from hashlib import sha256
+
+import torch
+from torch import Tensor
+
+
+class LayerMemory:
+    """The blocks of one layer; it takes the place of a cache in the model."""
+
+    def __init__(self, blocks: int, size: int) -> None:
+        self.blocks, self.size = blocks, size
+        self.held: list[Tensor] = []  # keys and values, (blocks + 1, size, heads, width) each
+        self.tables = self.positions = torch.zeros(0, 0, dtype=torch.int64)  # of the next pass
+
+    @property
+    def length(self) -> int:
+        """How many keys each text gets beside its new ones; the mask hides those of no token."""
+        return self.tables.size(1) * self.size - self.positions.size(1)
+
+    def update(self, *new: Tensor) -> list[Tensor]:
+        """Write keys and values, (texts, heads, new tokens, width); return the texts' rows."""
+        if not self.held:  # the last block is nobody's and stays 0: it fills up short tables
+            shapes = [(self.blocks + 1, self.size, x.size(1), x.size(3)) for x in new]
+            self.held = [x.new_zeros(shape) for x, shape in zip(new, shapes, strict=True)]
+        block, row = self.tables.gather(1, self.positions // self.size), self.positions % self.size
+        for held, part in zip(self.held, new, strict=True):
+            held[block, row] = part.transpose(1, 2)
+        return [held[self.tables].flatten(1, 2).transpose(1, 2) for held in self.held]
+
+
+class PagedMemory:
+    """Which text uses which blocks, for all layers alike; each block holds block_size tokens.
+
+    A text's table names its blocks, in order. Others can find the full ones; one that is not full
+    has one user, so nobody writes where somebody else reads. Blocks without users can be found
+    until room is needed, the least recently used ones first. Then they are cleared, because a mask
+    does not hide a nan: 0 · nan = nan. For that reason a block with a nan is never found, either.
+    """
+
+    def __init__(self, layers: int, blocks: int, *, block_size: int = 16) -> None:
+        self.size = block_size
+        self.layers = [LayerMemory(blocks, block_size) for _ in range(layers)]
+        self.users = [0] * blocks  # how many tables name each block
+        self.names: list[bytes | None] = [None] * blocks  # of what is in a full one
+        self.known: dict[bytes, int] = {}  # the block of a name
+        self.unused = OrderedDict.fromkeys(range(blocks))  # the next to be taken comes first
+
+    def find(self, tokens: Tensor) -> list[int]:
+        """Return the blocks in which the longest beginning of a text lies, with one user more."""
+        table, name = [], b""
+        for part in tokens.split(self.size):
+            name = name_of(name, part)
+            if len(part) < self.size or name not in self.known:
+                break
+            table.append(self.known[name])
+            self.users[table[-1]] += 1
+            self.unused.pop(table[-1], None)
+        return table
+
+    def grow(self, table: list[int], length: int) -> bool:
+        """Give a text blocks for so many tokens; False, and nothing done, if too few are unused."""
+        missing = -(-length // self.size) - len(table)
+        if missing > len(self.unused):
+            return False
+        for _ in range(missing):
+            block, _ = self.unused.popitem(last=False)
+            if self._can_be_found(block):
+                del self.known[self.names[block]]
+            self.names[block], self.users[block] = None, 1
+            for held in self._all_held():
+                held[block] = 0
+            table.append(block)
+        return True
+
+    def open(self, tables: list[list[int]], positions: Tensor) -> Tensor:
+        """Let the next pass read these texts, positions (texts, new tokens); return its mask."""
+        most, device = max(map(len, tables)), positions.device
+        filled = [table + [len(self.users)] * (most - len(table)) for table in tables]
+        for layer in self.layers:
+            layer.tables, layer.positions = torch.tensor(filled, device=device), positions
+        rows = torch.arange(most * self.size, device=device)
+        return rows <= positions[:, None, :, None]  # (texts, 1, new tokens, rows); True keeps
+
+    def keep(self, table: list[int], tokens: Tensor, start: int, end: int) -> None:
+        """Let others find the blocks that are full since the tokens from start to end were read."""
+        for i in range(start // self.size, end // self.size):
+            before = self.names[table[i - 1]] if i else b""
+            if before is None or not all(x[table[i]].isfinite().all() for x in self._all_held()):
+                break
+            name = name_of(before, tokens[i * self.size : (i + 1) * self.size])
+            self.names[table[i]] = name
+            self.known.setdefault(name, table[i])
+
+    def release(self, table: list[int]) -> None:
+        """End the use of a table's blocks; the last of a beginning is the first to be taken."""
+        for block in reversed(table):
+            self.users[block] -= 1
+            if not self.users[block]:
+                self.unused[block] = None
+                self.unused.move_to_end(block, last=self._can_be_found(block))
+        table.clear()
+
+    def _can_be_found(self, block: int) -> bool:
+        return self.known.get(self.names[block]) == block
+
+    def _all_held(self) -> list[Tensor]:
+        return [held for layer in self.layers for held in layer.held]
+
+
+def name_of(before: bytes, tokens: Tensor) -> bytes:
+    """Return a block's name, a hash of its tokens and of the name of the block before it."""
+    return sha256(before + str(tokens.tolist()).encode()).digest()
