@@ -274,13 +274,13 @@ def layer_of(layer: Layer, **parts: Callable[..., Any]) -> nn.Module:
 
     It has the weights that it starts with; weights_of has those of a checkpoint. Of the parts it
     takes those that it needs: rotary=RotaryPositions, grouped=GroupedQueryAttention,
-    latent=LatentAttention, delta=GatedDeltaNet, window=Windowed; a missing one is a KeyError.
+    window=Windowed, latent=LatentAttention, delta=GatedDeltaNet and its memory=gated_memory.
     """
     sizes = {"head_dim": layer.head_dim}
     if layer.kind == "memory":
         sizes |= {"num_key_heads": layer.kv_heads, "value_dim": layer.value_dim}
         sizes |= {"kernel_size": layer.kernel_size, "eps": layer.norm_eps}
-        return parts["delta"](layer.embed_dim, layer.heads, **sizes)
+        return parts["delta"](layer.embed_dim, layer.heads, memory=parts["memory"], **sizes)
     softcap = ["attn_logit_softcapping"] if layer.softcap else []
     for name in (*softcap, layer.rotation["rope_type"], *layer.rotation):
         if name in REFUSED:

@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from snippets.attention_masks import keep_window
-from snippets.gated_attention import GatedAttention
-from snippets.gated_memory import GatedDeltaNet, MemoryCache
+from snippets.gated_delta_net import GatedDeltaNet, MemoryCache
+from snippets.gated_memory import gated_memory
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from snippets.rope import RotaryPositions
+from snippets.windowed_attention import Windowed
 from tests.snippets.facts import first_to_notice
 from tests.snippets.problems import edited
 
 pytest.importorskip("transformers")
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-PARTS = (RotaryPositions, GroupedQueryAttention, GatedAttention, LatentAttention, GatedDeltaNet)
-PARTS += (keep_window,)
+PARTS = {"rotary": RotaryPositions, "grouped": GroupedQueryAttention, "latent": LatentAttention}
+PARTS |= {"delta": GatedDeltaNet, "memory": gated_memory, "window": Windowed}
 T, PIECES = 16, (7, 1, 6, 1, 1)
 SIZES = {
     "vocab_size": 11,
@@ -186,7 +186,7 @@ def near(result, wanted):
 def each_layer_is_theirs(module, case):
     config, _, weights, seen, _ = the_model(case)
     for layer in module.attention_of(config):
-        ours = module.layer_of(layer, *PARTS).double().eval()
+        ours = module.layer_of(layer, **PARTS).double().eval()
         ours.load_state_dict(module.weights_of(layer, weights))
         given, wanted = (torch.cat(parts, dim=1) for parts in zip(*seen[layer.index], strict=True))
         near(ours(given), wanted)
