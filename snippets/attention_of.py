@@ -7,15 +7,13 @@
 
 A row of FAMILIES says what the models of one model_type do where their file is silent. A key that
 changes nothing passes; one that is not understood, or that no part can do, is a ValueError.
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else. Source: keys, their defaults and
-names of weights are those of Hugging Face's library transformers, version 5.
+Source: keys, their defaults and names of weights are those of Hugging Face's transformers 5.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import log
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -48,8 +46,11 @@ QWEN |= {"use_sliding_window": False, "sliding_window": 4096}
 GEMMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256} | BIAS | LISTED
 GEMMA |= {"query_pre_attn_scalar": 256, "sliding_window": 4096, "attn_logit_softcapping": None}
 GEMMA_3 = {"sliding_window_pattern": 6, "rope_theta": 1e6, "rope_local_base_freq": 10_000.0}
-PHI = {"sliding_window": None, "partial_rotary_factor": 1.0}
-PHI |= {"original_max_position_embeddings": 4096}
+PHI = {
+    "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 1.0,
+    "sliding_window": None,
+}
 GLM = {"head_dim": 128, "num_key_value_heads": 2}
 GLM |= {"attention_bias": True, "partial_rotary_factor": 0.5}
 YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
@@ -62,8 +63,7 @@ NEXT = {"head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25
 NEXT |= {"full_attention_interval": 4, "linear_conv_kernel_dim": 4, "hidden_act": "silu"}
 NEXT |= {"linear_num_value_heads": 32, "linear_num_key_heads": 16}
 NEXT |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
-NORM, ONE_MORE = {"norm": "head"}, {"norm": "head", "one_more": True}
-GATED = ONE_MORE | {"gate": True}
+NORM, LESS_1 = {"norm": "head"}, {"norm": "head", "one_more": True}
 FAMILIES = {
     "llama": Family(BIAS, {}),
     "mistral": Family(HEADS | {"sliding_window": 4096}, {}, "window"),
@@ -72,18 +72,17 @@ FAMILIES = {
     "qwen3": Family(QWEN | LISTED | BIAS | {"head_dim": 128}, NORM, "last windows"),
     "qwen3_moe": Family(QWEN | BIAS | {"num_key_value_heads": 4}, NORM, "window"),
     "gemma2": Family(GEMMA | {"attn_logit_softcapping": 50.0}, {}, "some windows"),
-    "gemma3_text": Family(GEMMA | GEMMA_3, ONE_MORE, "some windows", "sliding_window_pattern"),
+    "gemma3_text": Family(GEMMA | GEMMA_3, LESS_1, "some windows", "sliding_window_pattern"),
     "phi3": Family(PHI, {}, "window"),
     "olmo2": Family(BIAS | {"rms_norm_eps": 1e-5}, {"norm": "all"}),
     "glm4": Family(GLM, {"out_bias": False, "pairing": "interleaved"}),
     "gpt_oss": Family(GPT_OSS, {"sinks": True}, "some windows"),
     "deepseek_v3": Family(LATENT, {"kind": "latent"}),
-    "qwen3_next": Family(NEXT, GATED, "some memories", "full_attention_interval"),
+    "qwen3_next": Family(NEXT, LESS_1 | {"gate": True}, "some memories", "full_attention_interval"),
 }
 # Models that also take images → the family of their text, which stands in text_config.
 OF_TEXT = {"gemma3": "gemma3_text", "mistral3": "mistral"}
 # Models, keys and rotations that are known, and why the parts cannot do them.
-LENGTH = "it turns keys by the length of the text, which is not known yet when they are cached"
 REFUSED = {
     **dict.fromkeys(("llama4", "llama4_text"), "it attends in chunks, and scales by position"),
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "its last layers read keys of earlier ones"),
@@ -91,7 +90,7 @@ REFUSED = {
     "cohere": "its QK-norm subtracts the mean, with other weights for each head",
     "deepseek_v32": "its queries read only the keys that an indexer has chosen",
     "dual_chunk_attention_config": "it counts positions anew in each chunk of tokens",
-    **dict.fromkeys(("longrope", "su", "dynamic"), LENGTH),
+    **dict.fromkeys(("longrope", "su", "dynamic"), "it turns a cached key again as the text grows"),
     "attn_logit_softcapping": "it bends scores before the softmax, inside the operator",
     "attn_factor": "vLLM reads it and transformers does not; say attention_factor, or nothing",
 }
@@ -104,7 +103,7 @@ NO_SAY = """
     *_token_id* *_token_index intermediate_size hidden_act* initializer_range use_cache unsloth*
     cache_implementation tie_word_embeddings mlp_* final_logit_softcapping resid_pdrop embd_pdrop
     quantization_config output_* return_dict problem_type id2label label2id is_llama_config ep_size
-    chunk_size_feed_forward is_encoder_decoder *expert* *router* moe_* decoder_sparse_step seq_aux
+    chunk_size_feed_forward *expert* *router* moe_* decoder_sparse_step seq_aux
     norm_topk_prob swiglu_* n_group topk_group topk_method scoring_func routed_scaling_factor
     first_k_dense_replace aux_loss_alpha num_mtp_layers num_nextn_predict_layers
     initial_context_length
@@ -135,7 +134,7 @@ class Layer:
     scale: float  # factor on the scores
     bias: bool = False  # of the projections of queries, keys and values
     out_bias: bool = False
-    rotation: Mapping[str, Any] | None = None  # what RotaryPositions takes as scaling
+    rotation: Mapping | None = None  # what RotaryPositions takes as scaling
     pairing: str = "half"  # which channels turn together
     window: int | None = None  # how many tokens each sees, itself included; None: all before it
     softcap: float | None = None  # c, where scores s become c · tanh(s / c)
@@ -159,16 +158,12 @@ class Layer:
             channels = 2 * self.kv_heads * self.head_dim + self.heads * self.value_dim
             state = self.heads * self.head_dim * self.value_dim
             return 4 * state + element * channels * (self.kernel_size - 1)
-        each = self.kv_heads * (self.head_dim + self.value_dim)
-        each = self.latent_dim + self.rope_dim if self.kind == "latent" else each
+        each = self.latent_dim + self.rope_dim or self.kv_heads * (self.head_dim + self.value_dim)
         return element * each * (tokens if self.window is None else min(tokens, self.window - 1))
 
 
-def attention_of(config: Mapping[str, Any]) -> list[Layer]:
-    """Return what each layer of a model attends with, from its config.json as json.load makes it.
-
-    Of a model that also takes images, the part about text is read.
-    """
+def attention_of(config: Mapping) -> list[Layer]:
+    """Return what each layer of a model attends with; of one with images, those of its text."""
     if config.get("model_type") in OF_TEXT and "text_config" in config:
         config = {"model_type": OF_TEXT[config["model_type"]]} | config["text_config"]
     model = config.get("model_type")
@@ -191,7 +186,7 @@ def attention_of(config: Mapping[str, Any]) -> list[Layer]:
     return [Layer(model, index, **_facts(kind, settings, family)) for index, kind in kinds]
 
 
-def _changes_nothing(key: str, value: Any, config: Mapping[str, Any]) -> bool:
+def _changes_nothing(key: str, value, config: Mapping) -> bool:
     """Whether a key that the family does not read leaves its attention as it is."""
     neutral = NEUTRAL | {"sliding_window_size": config.get("sliding_window")}
     if key in neutral:
@@ -200,7 +195,7 @@ def _changes_nothing(key: str, value: Any, config: Mapping[str, Any]) -> bool:
     return not value or any(fnmatchcase(key, name) for name in NO_SAY.split())
 
 
-def _kinds(settings: Mapping[str, Any], family: Family) -> list[str]:
+def _kinds(settings: Mapping, family: Family) -> list[str]:
     """Return which kind each layer is: FULL, WINDOW or MEMORY."""
     count = settings["num_hidden_layers"]
     other = MEMORY if family.kinds == "some memories" else WINDOW
@@ -219,7 +214,7 @@ def _kinds(settings: Mapping[str, Any], family: Family) -> list[str]:
     return kinds
 
 
-def _rotation(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _rotation(kind: str, settings: Mapping) -> dict:
     """Return what RotaryPositions takes as scaling, in layers of this kind."""
     given = settings["rope_scaling"] or settings["rope_parameters"] or {}
     theta, apart = settings["rope_theta"], bool({FULL, WINDOW} & given.keys())
@@ -239,7 +234,7 @@ def _rotation(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return scaling
 
 
-def _facts(kind: str, settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
+def _facts(kind: str, settings: Mapping, family: Family) -> dict:
     """Return the fields of a Layer, but for the model and the index."""
     width, heads = settings["hidden_size"], settings["num_attention_heads"]
     kv_heads, head_dim = settings["num_key_value_heads"] or heads, settings["head_dim"]
@@ -252,12 +247,12 @@ def _facts(kind: str, settings: Mapping[str, Any], family: Family) -> dict[str, 
         return facts | {"scale": facts["head_dim"] ** -0.5}
     rotation = facts["rotation"] = _rotation(kind, settings)
     if what == "latent":
-        facts["kv_heads"] = heads
         # A stretched rotation multiplies the scores of all channels, those that do not turn, too.
         factor, all_dim = rotation.get("factor", 1.0), rotation.get("mscale_all_dim") or 0.0
         stretched = 0.1 * all_dim * log(factor) + 1 if rotation["rope_type"] == "yarn" else 1.0
         facts["scale"] = (facts["head_dim"] + facts["rope_dim"]) ** -0.5 * stretched**2
-        facts["pairing"] = "interleaved" if settings["rope_interleave"] else "half"
+        pairing = "interleaved" if settings["rope_interleave"] else "half"
+        facts |= {"kv_heads": heads, "pairing": pairing}
     else:
         if heads % kv_heads or (head_dim is None and width % heads):
             sizes = f"num_key_value_heads={kv_heads}, hidden_size={width}, head_dim={head_dim}"
@@ -269,7 +264,7 @@ def _facts(kind: str, settings: Mapping[str, Any], family: Family) -> dict[str, 
     return facts | {"out_bias": facts.get("bias", False)} | family.always
 
 
-def layer_of(layer: Layer, **parts: Callable[..., Any]) -> nn.Module:
+def layer_of(layer: Layer, **parts: Callable) -> nn.Module:
     """Return a layer, of the book's parts, that does what the description says.
 
     It has the weights that it starts with; weights_of has those of a checkpoint. Of the parts it
@@ -305,12 +300,11 @@ def layer_of(layer: Layer, **parts: Callable[..., Any]) -> nn.Module:
     return attention if layer.window is None else parts["window"](attention, layer.window)
 
 
-# Names in transformers → here.
+# Names in transformers → here, where they differ.
 NAMES = {"q_proj": "W_query", "k_proj": "W_key", "v_proj": "W_value", "o_proj": "out_proj"}
-NAMES |= {"q_norm": "query_norm", "k_norm": "key_norm", "sinks": "sinks"}
-NAMES |= {"q_a_proj": "W_query_latent", "q_a_layernorm": "query_norm", "q_b_proj": "W_query"}
-NAMES |= {"kv_a_layernorm": "latent_norm", "conv1d": "convolution", "out_proj": "out_proj"}
-NAMES |= {"A_log": "log_rate", "dt_bias": "decay_bias", "norm": "norm"}
+NAMES |= {"q_norm": "query_norm", "k_norm": "key_norm", "q_a_layernorm": "query_norm"}
+NAMES |= {"q_a_proj": "W_query_latent", "q_b_proj": "W_query", "kv_a_layernorm": "latent_norm"}
+NAMES |= {"conv1d": "convolution", "A_log": "log_rate", "dt_bias": "decay_bias"}
 NORM_OF_ALL = {
     "q_proj": "W_query.0",
     "q_norm": "W_query.1",

@@ -6,9 +6,8 @@
 A window counts positions, not rows: in a tree of guesses several tokens have one position. So the
 positions of the keys in a cache are kept beside them, as cache.positions.
 It costs a mask of T · keys bytes a call. A KVCache keeps what lies outside of the window, too.
-
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else. Source: Beltagy et al. (2020),
-"Longformer", section 3.1; counted as by sliding_window in transformers' causal models.
+Source: Beltagy et al. (2020), "Longformer", section 3.1. It counts as sliding_window does in
+transformers' causal models.
 """
 
 from typing import Any
@@ -61,9 +60,8 @@ class Windowed(nn.Module):
         if own.dim() != known.dim():  # one of them is the same for each text
             own, known = (some.expand(x.size(0), -1) for some in (own, known))
         seen = torch.cat([known, own], dim=-1)  # (keys,) or (batch, keys)
-        near = (seen[..., None, :] <= own[..., None]) & (
-            seen[..., None, :] > own[..., None] - self.window
-        )
+        asks, keys = own[..., None], seen[..., None, :]
+        near = (keys <= asks) & (keys > asks - self.window)  # (T, keys) or (batch, T, keys)
         keep = attn_mask & (near if near.dim() == 2 else near[:, None])
         y = self.attention(x, positions=positions, attn_mask=keep, cache=cache)
         if cache is not None:  # as many as it has kept, the last ones

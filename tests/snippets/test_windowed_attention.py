@@ -109,6 +109,11 @@ def a_token_after_it_is_not_seen_even_at_an_earlier_position(part):
     near(made(moved, positions=positions)[:, :3], made(x, positions=positions)[:, :3])
 
 
+def a_mask_shows_nothing_that_is_to_come(part):
+    x, made = some(1, 6), layer(part)
+    near(made(x, attn_mask=torch.ones(6, 6, dtype=torch.bool)), made(x))
+
+
 def a_cache_may_drop_its_first_tokens(part):
     x, made, cache = some(1, 9), layer(part), Rolling()
     whole = made(x)
@@ -139,28 +144,20 @@ FACTS = [
     a_guess_gets_what_its_branch_gets_alone,
     texts_of_one_batch_have_their_own_positions,
     a_token_after_it_is_not_seen_even_at_an_earlier_position,
+    a_mask_shows_nothing_that_is_to_come,
     a_cache_may_drop_its_first_tokens,
 ]
 WRONG = {
-    "the window is one too wide": (
-        "> own[..., None] - self.window",
-        ">= own[..., None] - self.window",
-    ),
-    "the window is one too narrow": ("- self.window", "- self.window + 1"),
-    "rows are counted, not positions": (
-        "if positions is None else positions",
-        "if True else positions",
-    ),
-    "what was cached is forgotten": ("own[..., :0])[..., :past]", "own[..., :0])[..., :0]"),
-    "a draft refused stays": ("own[..., :0])[..., :past]", "own[..., :0])"),
+    "the window is one too wide": ("keys > asks - self.window", "keys >= asks - self.window"),
+    "the window is one too narrow": ("asks - self.window", "asks - self.window + 1"),
+    "rows are counted, not positions": ("if positions is None else", "if True else"),
+    "what was cached is forgotten": ("[..., :past]", "[..., :past] * 0"),
+    "a draft refused stays": ("[..., :past]", "[..., -past or None :]"),
     "what comes later is seen": ("device=x.device).tril(past)", "device=x.device)"),
-    "a later position is seen": (
-        "(seen[..., None, :] <= own[..., None])",
-        "(seen[..., None, :] > -1)",
-    ),
+    "a later position is seen": ("(keys <= asks)", "(keys == keys)"),
     "the tree's mask is dropped": ("keep = attn_mask & (", "keep = (attn_mask | True) & ("),
-    "positions are not handed on": ("positions=positions,", "positions=None,"),
-    "the dropped tokens are remembered": ("seen.size(-1) - cache.length :", ":"),
+    "positions are not handed on": ("positions=positions, attn_mask", "positions=None, attn_mask"),
+    "the dropped tokens are remembered": ("seen.size(-1) - cache.length :", ": cache.length"),
 }
 
 
