@@ -26,9 +26,7 @@ class Family:
 
     defaults: Mapping  # each key read here, besides EVERY → what is meant where it is missing
     always: Mapping  # the fields of Layer that no key says
-    kinds: str = (
-        "full"  # or "window": all have one; "last windows", "some windows", "some memories"
-    )
+    kinds: str = "full"  # "window": all have one; "last windows", "some windows", "some memories"
     each: int | str = 2  # with "some": one layer of so many is full, or the key that says how many
 
 
@@ -46,11 +44,8 @@ QWEN |= {"use_sliding_window": False, "sliding_window": 4096}
 GEMMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256} | BIAS | LISTED
 GEMMA |= {"query_pre_attn_scalar": 256, "sliding_window": 4096, "attn_logit_softcapping": None}
 GEMMA_3 = {"sliding_window_pattern": 6, "rope_theta": 1e6, "rope_local_base_freq": 10_000.0}
-PHI = {
-    "original_max_position_embeddings": 4096,
-    "partial_rotary_factor": 1.0,
-    "sliding_window": None,
-}
+PHI = {"sliding_window": None, "partial_rotary_factor": 1.0}
+PHI |= {"original_max_position_embeddings": 4096}
 GLM = {"head_dim": 128, "num_key_value_heads": 2}
 GLM |= {"attention_bias": True, "partial_rotary_factor": 0.5}
 YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
@@ -63,7 +58,7 @@ NEXT = {"head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25
 NEXT |= {"full_attention_interval": 4, "linear_conv_kernel_dim": 4, "hidden_act": "silu"}
 NEXT |= {"linear_num_value_heads": 32, "linear_num_key_heads": 16}
 NEXT |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
-NORM, LESS_1 = {"norm": "head"}, {"norm": "head", "one_more": True}
+NORM, LESS_1 = {"norm": "head"}, {"norm": "head", "one_more": True}  # stored less 1
 FAMILIES = {
     "llama": Family(BIAS, {}),
     "mistral": Family(HEADS | {"sliding_window": 4096}, {}, "window"),
@@ -90,7 +85,7 @@ REFUSED = {
     "cohere": "its QK-norm subtracts the mean, with other weights for each head",
     "deepseek_v32": "its queries read only the keys that an indexer has chosen",
     "dual_chunk_attention_config": "it counts positions anew in each chunk of tokens",
-    **dict.fromkeys(("longrope", "su", "dynamic"), "it turns a cached key again as the text grows"),
+    **dict.fromkeys(("longrope", "su", "dynamic"), "it turns cached keys anew as texts grow"),
     "attn_logit_softcapping": "it bends scores before the softmax, inside the operator",
     "attn_factor": "vLLM reads it and transformers does not; say attention_factor, or nothing",
 }
@@ -102,10 +97,10 @@ NO_SAY = """
     _* model_type architectures auto_map name_or_path transformers* torch_dtype dtype vocab_size
     *_token_id* *_token_index intermediate_size hidden_act* initializer_range use_cache unsloth*
     cache_implementation tie_word_embeddings mlp_* final_logit_softcapping resid_pdrop embd_pdrop
-    quantization_config output_* return_dict problem_type id2label label2id is_llama_config ep_size
-    chunk_size_feed_forward *expert* *router* moe_* decoder_sparse_step seq_aux
-    norm_topk_prob swiglu_* n_group topk_group topk_method scoring_func routed_scaling_factor
-    first_k_dense_replace aux_loss_alpha num_mtp_layers num_nextn_predict_layers
+    quantization_config output_attentions output_hidden_states return_dict problem_type id2label
+    label2id is_llama_config ep_size chunk_size_feed_forward *expert* *router* moe_* swiglu_* n_group
+    decoder_sparse_step seq_aux norm_topk_prob topk_group topk_method scoring_func aux_loss_alpha
+    routed_scaling_factor first_k_dense_replace num_mtp_layers num_nextn_predict_layers
     initial_context_length
 """
 # Which keys say the fields of a Layer, by its kind.
@@ -163,7 +158,10 @@ class Layer:
 
 
 def attention_of(config: Mapping) -> list[Layer]:
-    """Return what each layer of a model attends with; of one with images, those of its text."""
+    """Return what each layer of a model attends with.
+
+    `config` is what json.load makes of its config.json; of a model with images, its text is read.
+    """
     if config.get("model_type") in OF_TEXT and "text_config" in config:
         config = {"model_type": OF_TEXT[config["model_type"]]} | config["text_config"]
     model = config.get("model_type")
@@ -305,12 +303,8 @@ NAMES = {"q_proj": "W_query", "k_proj": "W_key", "v_proj": "W_value", "o_proj": 
 NAMES |= {"q_norm": "query_norm", "k_norm": "key_norm", "q_a_layernorm": "query_norm"}
 NAMES |= {"q_a_proj": "W_query_latent", "q_b_proj": "W_query", "kv_a_layernorm": "latent_norm"}
 NAMES |= {"conv1d": "convolution", "A_log": "log_rate", "dt_bias": "decay_bias"}
-NORM_OF_ALL = {
-    "q_proj": "W_query.0",
-    "q_norm": "W_query.1",
-    "k_proj": "W_key.0",
-    "k_norm": "W_key.1",
-}
+OF_ALL = {"q_proj": "W_query.0", "q_norm": "W_query.1"}  # where a norm follows the projection
+OF_ALL |= {"k_proj": "W_key.0", "k_norm": "W_key.1"}
 
 
 def weights_of(layer: Layer, weights: Mapping[str, Tensor], prefix: str | None = None) -> dict:
@@ -322,7 +316,7 @@ def weights_of(layer: Layer, weights: Mapping[str, Tensor], prefix: str | None =
     """
     name = "linear_attn" if layer.kind == "memory" else "self_attn"
     prefix = f"model.layers.{layer.index}.{name}." if prefix is None else prefix
-    names = NAMES | (NORM_OF_ALL if layer.norm == "all" else {})
+    names = NAMES | (OF_ALL if layer.norm == "all" else {})
     packed, ours = _packed(layer), {}
     for name in (name for name in weights if name.startswith(prefix)):
         module, dot, kind = name.removeprefix(prefix).partition(".")

@@ -218,7 +218,7 @@ REFUSED = {
     ),
     "Phi-3 mini 128k": (
         file("phi3", (3072, 32, 32, 32, 32064), **PHI | {"rope_scaling": LONGROPE}),
-        "longrope: it turns a cached key again",
+        "longrope: it turns cached keys anew",
     ),
     "Phi-4 mini": (
         file(
@@ -226,7 +226,7 @@ REFUSED = {
             full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False,
             partial_rotary_factor=0.75, sliding_window=262144,
         ),
-        "longrope: it turns a cached key again",
+        "longrope: it turns cached keys anew",
     ),
     "DeepSeek R1 0528 Qwen3 8B": (
         file(
