@@ -98,10 +98,10 @@ NO_SAY = """
     *_token_id* *_token_index intermediate_size hidden_act* initializer_range use_cache unsloth*
     cache_implementation tie_word_embeddings mlp_* final_logit_softcapping resid_pdrop embd_pdrop
     quantization_config output_attentions output_hidden_states return_dict problem_type id2label
-    label2id is_llama_config ep_size chunk_size_feed_forward *expert* *router* moe_* swiglu_* n_group
-    decoder_sparse_step seq_aux norm_topk_prob topk_group topk_method scoring_func aux_loss_alpha
-    routed_scaling_factor first_k_dense_replace num_mtp_layers num_nextn_predict_layers
-    initial_context_length
+    label2id is_llama_config ep_size chunk_size_feed_forward *expert* *router* moe_* swiglu_*
+    n_group decoder_sparse_step seq_aux norm_topk_prob topk_group topk_method scoring_func
+    aux_loss_alpha routed_scaling_factor first_k_dense_replace num_mtp_layers
+    num_nextn_predict_layers initial_context_length
 """
 # Which keys say the fields of a Layer, by its kind.
 LATENT_KEYS = {"head_dim": "qk_nope_head_dim", "value_dim": "v_head_dim"}
@@ -224,7 +224,7 @@ def _rotation(kind: str, settings: Mapping) -> dict:
     scaling = {"rope_type": scaling.pop("type", "default")} | scaling  # its older name
     if scaling["partial_rotary_factor"] != 1.0 and "partial_rotary_factor" not in settings:
         raise ValueError(f"partial_rotary_factor must be 1.0 for this model, got {scaling!r}")
-    if scaling["rope_type"] in ("llama3", "yarn"):
+    if scaling["rope_type"] in ("llama3", "yarn", "longrope"):
         name = "original_max_position_embeddings"
         scaling[name] = settings[name] or scaling.get(name, settings["max_position_embeddings"])
         if not scaling[name]:
