@@ -1,564 +1,293 @@
 """From the config.json of a model to its attention: what each layer is, what it keeps, and a layer.
 
-    layers = attention_of(json.load(open("config.json")))    # a description of each layer
-    layers[0].cache_bytes(8192)                               # for 8,192 tokens, in bfloat16
-    attention = layer_of(layers[0], *parts)                   # a layer, of the book's parts
-    attention.load_state_dict(weights_of(layers[0], weights))  # with the weights of a checkpoint
+    layers = attention_of(json.load(open("config.json")))      # a description of each layer
+    layers[0].cache_bytes(8192)                                 # for 8,192 tokens, in bfloat16
+    attention = layer_of(layers[0], grouped=GroupedQueryAttention, rotary=RotaryPositions)
+    attention.load_state_dict(weights_of(layers[0], weights))   # with the weights of a checkpoint
 
-The book's parts are handed in: RotaryPositions, GroupedQueryAttention, GatedAttention,
-LatentAttention, GatedDeltaNet and keep_window, or those of them that a model needs.
-
-Every key of a configuration is read, or is on a list of those that have no say in attention. A key
-that is neither is an error, and so is a setting that no part can do.
-
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
-Sources: the configurations and the names of weights are those of Hugging Face's public code, and so
-is what a model does where its config.json says nothing.
+A row of FAMILIES says what the models of one model_type do where their file is silent. A key that
+changes nothing passes; one that is not understood, or that no part can do, is a ValueError.
+Source: keys, their defaults and names of weights are those of Hugging Face's transformers 5.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from math import log
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-# What a config.json says that has no say in attention.
-NO_SAY = """
-    model_type architectures auto_map _name_or_path name_or_path transformers_version torch_dtype
-    dtype vocab_size intermediate_size hidden_act hidden_activation initializer_range rms_norm_eps
-    use_cache cache_implementation tie_word_embeddings mlp_bias max_position_embeddings
-    original_max_position_embeddings final_logit_softcapping bos_token_id eos_token_id pad_token_id
-    resid_pdrop embd_pdrop quantization_config output_attentions output_hidden_states
-    output_router_logits return_dict problem_type id2label label2id chunk_size_feed_forward
-    is_encoder_decoder
-    num_experts num_local_experts num_experts_per_tok experts_per_token moe_intermediate_size
-    shared_expert_intermediate_size decoder_sparse_step mlp_only_layers norm_topk_prob
-    router_aux_loss_coef router_jitter_noise swiglu_limit swiglu_alpha n_routed_experts
-    n_shared_experts n_group topk_group topk_method scoring_func routed_scaling_factor
-    first_k_dense_replace moe_layer_freq ep_size aux_loss_alpha seq_aux num_mtp_layers
-    num_nextn_predict_layers initial_context_length
-"""
-# Keys that change attention, and the value with which they change nothing.
-CHANGES_NOTHING = {
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "pretraining_tp": 1,
-    "use_bidirectional_attention": False,
-}
+FULL, WINDOW, MEMORY = "full_attention", "sliding_attention", "linear_attention"
 
 
 @dataclass(frozen=True)
 class Family:
-    """How the models of one model_type attend, where their config.json does not say it."""
+    """What the models of one model_type do: what keys say of it, and what no key says."""
 
-    # What transformers takes where the key is missing.
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    base: float = 10_000.0  # of the rotation
-    window_base: float | None = None  # of the rotation in layers with a window; None: the same
-    kinds: str = "full"  # or "window", "last windows", "some windows", "some memories"
-    each: int = 0  # which layers of a mixture are full: each 2nd, 4th, 6th
-    each_key: str = ""  # the key that says so
-    bias: bool | None = None  # of query, key and value; None: as attention_bias says
-    out_bias: bool | None = None  # of the output; None: as the others
-    norm: str | None = None  # of queries and keys: in each "head", or over "all" heads of a token
-    one_more: bool = False  # whether the norms' weights are stored less 1
-    scaled_by: str | None = None  # the key whose -1/2nd power is the scale; None: the head's width
-    sinks: bool = False
-    gate: bool = False
-    pairing: str = "half"
+    defaults: Mapping  # each key read here, besides EVERY → what is meant where it is missing
+    always: Mapping  # the fields of Layer that no key says
+    kinds: str = "full"  # "window": all have one; "last windows", "some windows", "some memories"
+    each: int | str = 2  # with "some": one layer of so many is full, or the key that says how many
 
 
+# The keys that every family reads. null is the same as a missing key ...
+EVERY = dict.fromkeys(("hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim"))
+EVERY |= dict.fromkeys(("max_position_embeddings", "original_max_position_embeddings"))
+EVERY |= {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None}
+EVERY |= {"num_key_value_heads": None, "rms_norm_eps": 1e-6}
+# ... but for these: there it says that there is none, or that it follows from the others.
+NULL = "num_key_value_heads head_dim sliding_window q_lora_rank attn_logit_softcapping"
+
+BIAS, LISTED, HEADS = {"attention_bias": False}, {"layer_types": None}, {"num_key_value_heads": 8}
 QWEN = {"num_key_value_heads": 32, "max_window_layers": 28}
 QWEN |= {"use_sliding_window": False, "sliding_window": 4096}
-GEMMA = {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096}
+GEMMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256} | BIAS | LISTED
+GEMMA |= {"query_pre_attn_scalar": 256, "sliding_window": 4096, "attn_logit_softcapping": None}
+GEMMA_3 = {"sliding_window_pattern": 6, "rope_theta": 1e6, "rope_local_base_freq": 10_000.0}
+PHI = {"sliding_window": None, "partial_rotary_factor": 1.0}
+PHI |= {"original_max_position_embeddings": 4096}
+GLM = {"head_dim": 128, "num_key_value_heads": 2}
+GLM |= {"attention_bias": True, "partial_rotary_factor": 0.5}
+YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
+YARN |= {"truncate": False, "original_max_position_embeddings": 4096}
+GPT_OSS = HEADS | LISTED | {"head_dim": 64, "sliding_window": 128, "attention_bias": True}
+GPT_OSS |= {"rope_theta": 150_000.0, "rope_parameters": YARN}
+LATENT = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "v_head_dim": 128}
+LATENT |= {"qk_rope_head_dim": 64, "qk_head_dim": None, "rope_interleave": True} | BIAS
+NEXT = {"head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25} | BIAS | LISTED
+NEXT |= {"full_attention_interval": 4, "linear_conv_kernel_dim": 4, "hidden_act": "silu"}
+NEXT |= {"linear_num_value_heads": 32, "linear_num_key_heads": 16}
+NEXT |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+NORM, LESS_1 = {"norm": "head"}, {"norm": "head", "one_more": True}  # stored less 1
 FAMILIES = {
-    "llama": Family(),
-    "mistral": Family(
-        {"num_key_value_heads": 8, "sliding_window": 4096}, kinds="window", bias=False
-    ),
-    "mixtral": Family({"num_key_value_heads": 8}, kinds="window", bias=False),
-    "qwen2": Family(
-        QWEN,
-        kinds="last windows",
-        bias=True,
-        out_bias=False,
-    ),
-    "qwen3": Family(QWEN | {"head_dim": 128}, kinds="last windows", norm="head"),
-    "qwen3_moe": Family(QWEN | {"num_key_value_heads": 4}, kinds="window", norm="head"),
-    "gemma2": Family(
-        GEMMA | {"attn_logit_softcapping": 50.0},
-        kinds="some windows",
-        each=2,
-        scaled_by="query_pre_attn_scalar",
-    ),
-    "gemma3_text": Family(
-        GEMMA | {"num_attention_heads": 8, "num_key_value_heads": 4},
-        base=1_000_000.0,
-        window_base=10_000.0,
-        kinds="some windows",
-        each=6,
-        each_key="sliding_window_pattern",
-        norm="head",
-        one_more=True,
-        scaled_by="query_pre_attn_scalar",
-    ),
-    "phi3": Family({"partial_rotary_factor": 1.0}, kinds="window", bias=False),
-    "olmo2": Family({"rms_norm_eps": 1e-5}, norm="all"),
-    "glm4": Family(
-        {
-            "head_dim": 128,
-            "num_key_value_heads": 2,
-            "attention_bias": True,
-            "partial_rotary_factor": 0.5,
-        },
-        out_bias=False,
-        pairing="interleaved",
-    ),
-    "gpt_oss": Family(
-        {
-            "head_dim": 64,
-            "num_key_value_heads": 8,
-            "sliding_window": 128,
-            "attention_bias": True,
-        },
-        base=150_000.0,
-        kinds="some windows",
-        each=2,
-        sinks=True,
-    ),
-    "deepseek_v3": Family(pairing="interleaved"),
-    "qwen3_next": Family(
-        {"head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25},
-        kinds="some memories",
-        each=4,
-        each_key="full_attention_interval",
-        norm="head",
-        one_more=True,
-        gate=True,
-    ),
+    "llama": Family(BIAS, {}),
+    "mistral": Family(HEADS | {"sliding_window": 4096}, {}, "window"),
+    "mixtral": Family(HEADS | {"sliding_window": None, "rope_theta": 1e6}, {}, "window"),
+    "qwen2": Family(QWEN | LISTED, {"bias": True, "out_bias": False}, "last windows"),
+    "qwen3": Family(QWEN | LISTED | BIAS | {"head_dim": 128}, NORM, "last windows"),
+    "qwen3_moe": Family(QWEN | BIAS | {"num_key_value_heads": 4}, NORM, "window"),
+    "gemma2": Family(GEMMA | {"attn_logit_softcapping": 50.0}, {}, "some windows"),
+    "gemma3_text": Family(GEMMA | GEMMA_3, LESS_1, "some windows", "sliding_window_pattern"),
+    "phi3": Family(PHI, {}, "window"),
+    "olmo2": Family(BIAS | {"rms_norm_eps": 1e-5}, {"norm": "all"}),
+    "glm4": Family(GLM, {"out_bias": False, "pairing": "interleaved"}),
+    "gpt_oss": Family(GPT_OSS, {"sinks": True}, "some windows"),
+    "deepseek_v3": Family(LATENT, {"kind": "latent"}),
+    "qwen3_next": Family(NEXT, LESS_1 | {"gate": True}, "some memories", "full_attention_interval"),
 }
-# Models that are known, and what they do that these layers do not.
+# Models that also take images → the family of their text, which stands in text_config.
+OF_TEXT = {"gemma3": "gemma3_text", "mistral3": "mistral"}
+# Models, keys and rotations that are known, and why the parts cannot do them.
 REFUSED = {
-    "llama4": "it attends within chunks of tokens, and scales queries by their position",
+    **dict.fromkeys(("llama4", "llama4_text"), "it attends in chunks, and scales by position"),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "its last layers read keys of earlier ones"),
+    "ministral3": "it scales queries by their position",
     "cohere": "its QK-norm subtracts the mean, with other weights for each head",
-    "gemma3n": "its last layers read the keys and values of earlier ones",
     "deepseek_v32": "its queries read only the keys that an indexer has chosen",
+    "dual_chunk_attention_config": "it counts positions anew in each chunk of tokens",
+    **dict.fromkeys(("longrope", "su", "dynamic"), "it turns cached keys anew as texts grow"),
+    "attn_logit_softcapping": "it bends scores before the softmax, inside the operator",
+    "attn_factor": "vLLM reads it and transformers does not; say attention_factor, or nothing",
 }
+# Keys that no family reads → the value with which they change nothing.
+NEUTRAL = {"attention_dropout": 0.0, "pretraining_tp": 1, "partial_rotary_factor": 1.0}
+NEUTRAL |= {"is_causal": True, "use_rope": True, "full_attn_mod": 1, "interpolate_factor": 1}
+# Names of keys without a say in attention: text and tokens, MLPs and experts, training, storage.
+NO_SAY = """
+    _* model_type architectures auto_map name_or_path transformers* torch_dtype dtype vocab_size
+    *_token_id* *_token_index intermediate_size hidden_act* initializer_range use_cache unsloth*
+    cache_implementation tie_word_embeddings mlp_* final_logit_softcapping resid_pdrop embd_pdrop
+    quantization_config output_attentions output_hidden_states return_dict problem_type id2label
+    label2id is_llama_config ep_size chunk_size_feed_forward *expert* *router* moe_* swiglu_*
+    n_group decoder_sparse_step seq_aux norm_topk_prob topk_group topk_method scoring_func
+    aux_loss_alpha routed_scaling_factor first_k_dense_replace num_mtp_layers
+    num_nextn_predict_layers initial_context_length
+"""
+# Which keys say the fields of a Layer, by its kind.
+LATENT_KEYS = {"head_dim": "qk_nope_head_dim", "value_dim": "v_head_dim"}
+LATENT_KEYS |= {"latent_dim": "kv_lora_rank", "query_latent_dim": "q_lora_rank"}
+LATENT_KEYS |= {"rope_dim": "qk_rope_head_dim", "bias": "attention_bias"}
+MEMORY_KEYS = {"heads": "linear_num_value_heads", "kv_heads": "linear_num_key_heads"}
+MEMORY_KEYS |= {"head_dim": "linear_key_head_dim", "value_dim": "linear_value_head_dim"}
+MEMORY_KEYS |= {"kernel_size": "linear_conv_kernel_dim", "norm_eps": "rms_norm_eps"}
+KEYS = {"latent": LATENT_KEYS, "memory": MEMORY_KEYS}
+KEYS |= {"attention": {"bias": "attention_bias", "softcap": "attn_logit_softcapping"}}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer of a model attends with, in plain numbers.
+    """What one layer of a model attends with, in plain numbers."""
 
-    Attributes:
-        model: the model_type.
-        index: which layer it is, from 0.
-        kind: "attention"; "latent", which keeps one narrow vector a token; or "memory", a state of
-            fixed size, the gated delta rule.
-        embed_dim: width of a token.
-        heads: query heads; of a memory, its states.
-        kv_heads: heads of keys and values; of a memory, heads of queries and keys.
-        head_dim: channels of a query and a key; in a latent layer those that know no position.
-        value_dim: channels of a value.
-        scale: factor on the scores.
-        bias, out_bias: whether the projections of queries, keys and values have one, and out_proj.
-        rotation: what RotaryPositions takes as scaling, with its base, rope_theta, and the share of
-            the channels that turn, partial_rotary_factor; None: no rotation.
-        pairing: which channels turn together.
-        window: how many tokens each sees, itself included; None: all before it.
-        softcap: c, where scores s become c · tanh(s / c); None: as they are.
-        norm: whether queries and keys are divided by their root mean square, in each "head", or
-            over "all" heads of a token.
-        norm_eps: added to the mean square.
-        one_more: whether checkpoints hold the weights of these norms less 1.
-        sinks, gate: whether each head has a learned sink, and whether its output is gated.
-        latent_dim, rope_dim, query_latent_dim: widths of a latent layer.
-        kernel_size: tokens that the convolution before a memory sees.
-    """
-
-    model: str
-    index: int
-    kind: str
-    embed_dim: int
-    heads: int
-    kv_heads: int
-    head_dim: int
+    model: str  # the model_type
+    index: int  # which layer it is, from 0
+    kind: str  # "attention"; "latent": one narrow vector a token; "memory": the gated delta rule
+    embed_dim: int  # width of a token
+    heads: int  # query heads; of a memory, its states
+    kv_heads: int  # heads of keys and values; of a memory, heads of queries and keys
+    head_dim: int  # channels of a query and a key; in a latent layer those that do not turn
     value_dim: int
-    scale: float
-    bias: bool = False
+    scale: float  # factor on the scores
+    bias: bool = False  # of the projections of queries, keys and values
     out_bias: bool = False
-    rotation: Mapping[str, Any] | None = None
-    pairing: str = "half"
-    window: int | None = None
-    softcap: float | None = None
-    norm: str | None = None
-    norm_eps: float = 1e-6
-    one_more: bool = False
-    sinks: bool = False
-    gate: bool = False
+    rotation: Mapping | None = None  # what RotaryPositions takes as scaling
+    pairing: str = "half"  # which channels turn together
+    window: int | None = None  # how many tokens each sees, itself included; None: all before it
+    softcap: float | None = None  # c, where scores s become c · tanh(s / c)
+    norm: str | None = None  # of queries and keys: in each "head", or over "all" heads of a token
+    norm_eps: float = 1e-6  # added to the mean square
+    one_more: bool = False  # whether checkpoints hold the weights of these norms less 1
+    sinks: bool = False  # whether each head has a learned sink
+    gate: bool = False  # whether the output of each head is gated
     latent_dim: int = 0
-    rope_dim: int = 0
+    rope_dim: int = 0  # channels that turn, in a latent layer
     query_latent_dim: int | None = None
-    kernel_size: int = 0
-
-    @property
-    def per_token(self) -> int:
-        """Numbers that are kept of each token."""
-        if self.kind == "memory":
-            return 0
-        if self.kind == "latent":
-            return self.latent_dim + self.rope_dim
-        return self.kv_heads * (self.head_dim + self.value_dim)
+    kernel_size: int = 0  # tokens that the convolution before a memory sees
 
     def cache_bytes(self, tokens: int, element: int = 2) -> int:
-        """Return the bytes that must be kept of so many tokens for the next one, for one text.
+        """Return the bytes to keep of so many tokens of a text for the next one.
 
-        A window needs those of its size less one, since the next token brings its own. A memory
-        keeps its state in float32, and what its convolution needs of the last tokens.
-
-        Args:
-            tokens: how many were read.
-            element: bytes of a number; 2 are bfloat16.
+        A window keeps one token less than it sees: the next one is its last. A memory keeps its
+        state in float32, and what its convolution needs. `element`: bytes of a number; 2: bfloat16.
         """
         if self.kind == "memory":
             channels = 2 * self.kv_heads * self.head_dim + self.heads * self.value_dim
             state = self.heads * self.head_dim * self.value_dim
             return 4 * state + element * channels * (self.kernel_size - 1)
-        held = tokens if self.window is None else min(tokens, self.window - 1)
-        return held * self.per_token * element
+        each = self.latent_dim + self.rope_dim or self.kv_heads * (self.head_dim + self.value_dim)
+        return element * each * (tokens if self.window is None else min(tokens, self.window - 1))
 
 
-class Settings:
-    """A configuration that knows which of its keys were read."""
+def attention_of(config: Mapping) -> list[Layer]:
+    """Return what each layer of a model attends with.
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self.config, self.defaults, self.read = config, defaults, set[str]()
-
-    def __call__(self, key: str, otherwise: Any = None) -> Any:
-        """Return what the configuration says, or `otherwise` where it says null.
-
-        A key that is missing has the default of the family, or is the same as null.
-        """
-        self.read.add(key)
-        value = self.config.get(key) if key in self.config else self.defaults.get(key)
-        return otherwise if value is None else value
-
-    def size(self, key: str, otherwise: int | None = None) -> int:
-        """Return a positive integer; without it there is nothing to describe."""
-        value = self(key, otherwise)
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{key} must be a positive integer, got {value!r}")
-        return value
-
-    def refuse_unread(self) -> None:
-        """Raise ValueError where a key was neither read nor is known to have no say."""
-        model = self.config["model_type"]
-        for key, value in self.config.items():
-            if value is None or key in self.read or key in NO_SAY.split():
-                continue
-            if key not in CHANGES_NOTHING:
-                raise ValueError(
-                    f"config must have keys that attention_of knows: {key}={value!r} may change "
-                    f"the attention of {model}; leave it out if it does not"
-                )
-            if value != CHANGES_NOTHING[key]:
-                raise ValueError(
-                    f"{key} must be {CHANGES_NOTHING[key]!r} for {model}, got {value!r}"
-                )
-
-
-def attention_of(config: Mapping[str, Any]) -> list[Layer]:
-    """Return what each layer of the model attends with.
-
-    Args:
-        config: what json.load makes of a model's config.json. Of a model that also takes images,
-            the part about text is read.
-
-    Raises:
-        ValueError: naming the model, the key and what is wrong with it.
+    `config` is what json.load makes of its config.json; of a model with images, its text is read.
     """
-    if not isinstance(config, Mapping):
-        raise ValueError(
-            f"config must be a mapping, as json.load makes it, got {type(config).__name__}"
-        )
-    if config.get("model_type") == "gemma3" and "text_config" in config:
-        config = {"model_type": "gemma3_text"} | config["text_config"]
+    if config.get("model_type") in OF_TEXT and "text_config" in config:
+        config = {"model_type": OF_TEXT[config["model_type"]]} | config["text_config"]
     model = config.get("model_type")
-    if model in REFUSED:
-        raise ValueError(f"model_type {model!r} cannot be made of the parts: {REFUSED[model]}")
     if model not in FAMILIES:
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {model!r}")
+        why = REFUSED.get(model, f"only {', '.join(FAMILIES)} can")
+        raise ValueError(f"model_type {model!r} cannot be made of the parts: {why}")
     family = FAMILIES[model]
-    settings = Settings(config, family.defaults)
-    describe = _latent if model == "deepseek_v3" else _attention
-    kinds = _kinds(settings, family)
-    rotations = _rotations(settings, family)
-    layers = [
-        _memory(model, index, settings)
-        if kind == "linear_attention"
-        else describe(model, index, kind, settings, family, rotations)
-        for index, kind in enumerate(kinds)
-    ]
-    settings.refuse_unread()
-    return layers
+    settings = EVERY | family.defaults
+    for key, value in config.items():
+        if key in settings:
+            settings[key] = settings[key] if value is None and key not in NULL.split() else value
+        elif not _changes_nothing(key, value, config):
+            why = REFUSED.get(key, "leave it out if it does not")
+            what = f"{key}={value!r} may change the attention of {model}; {why}"
+            raise ValueError(f"config must have keys that attention_of knows: {what}")
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+        if not settings[key]:
+            raise ValueError(f"config must have a {key} of 1 or more, got {settings[key]!r}")
+    kinds = enumerate(_kinds(settings, family))
+    return [Layer(model, index, **_facts(kind, settings, family)) for index, kind in kinds]
 
 
-def _kinds(settings: Settings, family: Family) -> list[str]:
-    """Return "full_attention", "sliding_attention" or "linear_attention" for each layer."""
-    count, kind = settings.size("num_hidden_layers"), family.kinds
-    other = "linear_attention" if kind == "some memories" else "sliding_attention"
-    used = "window" in kind and settings("sliding_window") is not None
-    if "use_sliding_window" in family.defaults:
-        used = settings("use_sliding_window") and used
-        settings("max_window_layers")
-    if kind in ("full", "window"):  # these configurations have no list of kinds
-        return [other if used else "full_attention"] * count
-    if kind == "last windows":
-        first = settings("max_window_layers") if used else count
-        kinds = ["full_attention" if index < first else other for index in range(count)]
+def _changes_nothing(key: str, value, config: Mapping) -> bool:
+    """Whether a key that the family does not read leaves its attention as it is."""
+    neutral = NEUTRAL | {"sliding_window_size": config.get("sliding_window")}
+    if key in neutral:
+        return value in (None, neutral[key])
+    # A switch that is off, a number of nothing, an empty list; or a name of something else.
+    return not value or any(fnmatchcase(key, name) for name in NO_SAY.split())
+
+
+def _kinds(settings: Mapping, family: Family) -> list[str]:
+    """Return which kind each layer is: FULL, WINDOW or MEMORY."""
+    count = settings["num_hidden_layers"]
+    other = MEMORY if family.kinds == "some memories" else WINDOW
+    window = settings.get("use_sliding_window", True) and settings.get("sliding_window")
+    if family.kinds.startswith("some"):
+        each = settings.get(family.each, family.each)
+        kinds = [other if (index + 1) % each else FULL for index in range(count)]
     else:
-        key = family.each_key  # which transformers writes with an underscore in front
-        each = settings(key, settings(f"_{key}", family.each)) if key else family.each
-        kinds = [other if (index + 1) % each else "full_attention" for index in range(count)]
-    kinds = settings("layer_types", kinds)
-    if len(kinds) != count or not set(kinds) <= {"full_attention", other}:
-        raise ValueError(
-            f"layer_types must be {count} of full_attention and {other}, got {kinds!r}"
-        )
-    if "sliding_attention" in kinds and not used:
-        raise ValueError("sliding_window must be a number, and in use, for sliding_attention")
-    return list(kinds)
+        first = settings["max_window_layers"] if family.kinds == "last windows" else 0
+        kinds = [other if window and index >= first else FULL for index in range(count)]
+    kinds = settings.get("layer_types") or kinds
+    if len(kinds) != count or not set(kinds) <= {FULL, other}:
+        raise ValueError(f"layer_types must be {count} of {FULL} and {other}, got {kinds!r}")
+    if WINDOW in kinds and not window:
+        raise ValueError(f"sliding_window must be a number, and in use, for {WINDOW}")
+    return kinds
 
 
-def _rotations(settings: Settings, family: Family) -> dict[str, dict[str, Any]]:
-    """Return what RotaryPositions takes as scaling, for layers with a window and for others."""
-    old, new = settings("rope_scaling"), settings("rope_parameters")
-    if old and new:
-        raise ValueError("config must have rope_scaling or rope_parameters, got both")
-    given = old or new or {}
-    full, window = "full_attention", "sliding_attention"
-    if not {full, window} & given.keys():  # one for all, which in Gemma 3 is for full layers alone
-        given = {full: given, window: given if family.window_base is None else {}}
-    bases = {full: settings("rope_theta", family.base)}
-    bases[window] = bases[full]
-    if family.window_base is not None:
-        bases[window] = settings("rope_local_base_freq", family.window_base)
-    share = settings("partial_rotary_factor", 1.0)
-    trained = settings("original_max_position_embeddings", settings("max_position_embeddings"))
-    rotations = {}
-    for kind in (full, window):
-        scaling = {"rope_theta": bases[kind], "partial_rotary_factor": share}
-        scaling |= given.get(kind) or {}
-        turned = scaling["partial_rotary_factor"]
-        if turned != 1.0 and "partial_rotary_factor" not in family.defaults:
-            raise ValueError(
-                f"partial_rotary_factor must be 1.0 for {settings('model_type')}, got {turned!r}"
-            )
-        scaling["rope_type"] = scaling.pop("type", scaling.get("rope_type", "default"))
-        if scaling["rope_type"] in ("llama3", "yarn"):
-            scaling.setdefault("original_max_position_embeddings", trained)
-        rotations[kind] = scaling
-    return rotations
+def _rotation(kind: str, settings: Mapping) -> dict:
+    """Return what RotaryPositions takes as scaling, in layers of this kind."""
+    given = settings["rope_scaling"] or settings["rope_parameters"] or {}
+    theta, apart = settings["rope_theta"], bool({FULL, WINDOW} & given.keys())
+    if kind == WINDOW and "rope_local_base_freq" in settings:  # Gemma 3's windows turn otherwise
+        theta, given = settings["rope_local_base_freq"], given if apart else {}
+    share = settings.get("partial_rotary_factor", 1.0)
+    scaling = {"rope_theta": theta, "partial_rotary_factor": share}
+    scaling |= (given.get(kind) or {}) if apart else given
+    scaling = {"rope_type": scaling.pop("type", "default")} | scaling  # its older name
+    if scaling["partial_rotary_factor"] != 1.0 and "partial_rotary_factor" not in settings:
+        raise ValueError(f"partial_rotary_factor must be 1.0 for this model, got {scaling!r}")
+    if scaling["rope_type"] in ("llama3", "yarn", "longrope"):
+        name = "original_max_position_embeddings"
+        scaling[name] = settings[name] or scaling.get(name, settings["max_position_embeddings"])
+        if not scaling[name]:
+            raise ValueError(f"config must have {name} in its rope_scaling, got {given!r}")
+    return scaling
 
 
-def _attention(
-    model: str,
-    index: int,
-    kind: str,
-    settings: Settings,
-    family: Family,
-    rotations: dict[str, dict[str, Any]],
-) -> Layer:
-    """Describe a layer of softmax attention."""
-    embed_dim, heads = settings.size("hidden_size"), settings.size("num_attention_heads")
-    head_dim = settings("head_dim")
-    if head_dim is None and embed_dim % heads:
-        raise ValueError(f"num_attention_heads={heads} must divide hidden_size={embed_dim}")
-    head_dim = settings.size("head_dim", embed_dim // heads)
-    kv_heads = settings.size("num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise ValueError(f"num_key_value_heads={kv_heads} must divide {heads}, the query heads")
-    bias = settings("attention_bias", False) if family.bias is None else family.bias
-    width = head_dim if family.scaled_by is None else settings(family.scaled_by, head_dim)
-    softcap = settings("attn_logit_softcapping") if model.startswith("gemma") else None
-    return Layer(
-        model,
-        index,
-        "attention",
-        embed_dim,
-        heads,
-        kv_heads,
-        head_dim,
-        head_dim,
-        width**-0.5,
-        bias=bias,
-        out_bias=bias if family.out_bias is None else family.out_bias,
-        rotation=rotations[kind],
-        pairing=family.pairing,
-        window=settings.size("sliding_window") if kind == "sliding_attention" else None,
-        softcap=softcap,
-        norm=family.norm,
-        norm_eps=settings("rms_norm_eps", 1e-6),
-        one_more=family.one_more,
-        sinks=family.sinks,
-        gate=family.gate,
-    )
+def _facts(kind: str, settings: Mapping, family: Family) -> dict:
+    """Return the fields of a Layer, but for the model and the index."""
+    width, heads = settings["hidden_size"], settings["num_attention_heads"]
+    kv_heads, head_dim = settings["num_key_value_heads"] or heads, settings["head_dim"]
+    what = "memory" if kind == MEMORY else family.always.get("kind", "attention")
+    facts = {"kind": what, "embed_dim": width, "heads": heads, "kv_heads": kv_heads}
+    facts |= {name: settings[key] for name, key in KEYS[what].items() if key in settings}
+    if what == "memory":
+        if settings["hidden_act"] != "silu":
+            raise ValueError(f"hidden_act must be 'silu', got {settings['hidden_act']!r}")
+        return facts | {"scale": facts["head_dim"] ** -0.5}
+    rotation = facts["rotation"] = _rotation(kind, settings)
+    if what == "latent":
+        # A stretched rotation multiplies the scores of all channels, those that do not turn, too.
+        factor, all_dim = rotation.get("factor", 1.0), rotation.get("mscale_all_dim") or 0.0
+        stretched = 0.1 * all_dim * log(factor) + 1 if rotation["rope_type"] == "yarn" else 1.0
+        facts["scale"] = (facts["head_dim"] + facts["rope_dim"]) ** -0.5 * stretched**2
+        pairing = "interleaved" if settings["rope_interleave"] else "half"
+        facts |= {"kv_heads": heads, "pairing": pairing}
+    else:
+        if heads % kv_heads or (head_dim is None and width % heads):
+            sizes = f"num_key_value_heads={kv_heads}, hidden_size={width}, head_dim={head_dim}"
+            raise ValueError(f"num_attention_heads={heads} must fit {sizes}")
+        facts["head_dim"] = facts["value_dim"] = head_dim or width // heads
+        facts["scale"] = settings.get("query_pre_attn_scalar", facts["head_dim"]) ** -0.5
+        facts["window"] = settings["sliding_window"] if kind == WINDOW else None
+        facts["norm_eps"] = settings["rms_norm_eps"] if "norm" in family.always else 1e-6
+    return facts | {"out_bias": facts.get("bias", False)} | family.always
 
 
-def _latent(
-    model: str,
-    index: int,
-    kind: str,
-    settings: Settings,
-    family: Family,
-    rotations: dict[str, dict[str, Any]],
-) -> Layer:
-    """Describe a layer of latent attention."""
-    heads, head_dim = settings.size("num_attention_heads"), settings.size("qk_nope_head_dim")
-    if settings("num_key_value_heads", heads) != heads:
-        raise ValueError(f"num_key_value_heads must be {heads}, as many as query heads")
-    rope_dim, scaling = settings.size("qk_rope_head_dim"), dict(rotations[kind])
-    # A stretched rotation multiplies the scores of all channels, those that do not turn, too.
-    factor, all_dim = scaling.get("factor", 1.0), scaling.get("mscale_all_dim") or 0.0
-    stretched = 0.1 * all_dim * log(factor) + 1 if scaling["rope_type"] == "yarn" else 1.0
-    # Two that transformers writes, and that say nothing new.
-    for key, width in (("head_dim", rope_dim), ("qk_head_dim", head_dim + rope_dim)):
-        if settings(key, width) != width:
-            raise ValueError(f"{key} must be {width} for {model}, got {settings(key)!r}")
-    return Layer(
-        model,
-        index,
-        "latent",
-        settings.size("hidden_size"),
-        heads,
-        heads,
-        head_dim,
-        settings.size("v_head_dim"),
-        (head_dim + rope_dim) ** -0.5 * stretched**2,
-        bias=settings("attention_bias", False),
-        out_bias=settings("attention_bias", False),
-        rotation=scaling,
-        pairing="interleaved" if settings("rope_interleave", True) else "half",
-        latent_dim=settings.size("kv_lora_rank"),
-        rope_dim=rope_dim,
-        query_latent_dim=settings("q_lora_rank"),
-    )
-
-
-def _memory(model: str, index: int, settings: Settings) -> Layer:
-    """Describe a layer with the gated delta rule."""
-    if settings("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act must be 'silu' for {model}, got {settings('hidden_act')!r}")
-    head_dim = settings.size("linear_key_head_dim", 128)
-    return Layer(
-        model,
-        index,
-        "memory",
-        settings.size("hidden_size"),
-        settings.size("linear_num_value_heads", 32),
-        settings.size("linear_num_key_heads", 16),
-        head_dim,
-        settings.size("linear_value_head_dim", 128),
-        head_dim**-0.5,
-        norm_eps=settings("rms_norm_eps", 1e-6),
-        kernel_size=settings.size("linear_conv_kernel_dim", 4),
-    )
-
-
-class Windowed(nn.Module):
-    """Attention in which a token sees the last `window` tokens alone, by a mask.
-
-    With a KVCache everything is kept, and what lies outside of the window is masked. A cache that
-    drops what no later token sees does, too, if positions are given.
-
-    Args:
-        attention: a layer that takes positions, attn_mask and cache.
-        window: how many tokens each sees, itself included.
-        keep_window: makes the mask, called with the window, the queries and the keys.
-    """
-
-    def __init__(
-        self, attention: nn.Module, window: int, keep_window: Callable[..., Tensor]
-    ) -> None:
-        super().__init__()
-        self.attention, self.window, self.keep_window = attention, window, keep_window
-
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        positions: Tensor | None = None,
-        attn_mask: Tensor | None = None,
-        cache: Any = None,
-    ) -> Tensor:
-        """(batch, T, embed_dim) → the same; attn_mask is boolean, and must hold besides."""
-        past = 0 if cache is None else cache.length
-        keep = self.keep_window(self.window, x.size(1), past + x.size(1), device=x.device)
-        if attn_mask is not None:
-            if attn_mask.dtype != torch.bool:
-                raise ValueError(f"attn_mask must be boolean, got {attn_mask.dtype}")
-            keep = keep & attn_mask
-        return self.attention(x, positions=positions, attn_mask=keep, cache=cache)
-
-
-def layer_of(layer: Layer, *parts: Callable[..., Any]) -> nn.Module:
+def layer_of(layer: Layer, **parts: Callable) -> nn.Module:
     """Return a layer, of the book's parts, that does what the description says.
 
-    It has the weights that it starts with; weights_of has those of a checkpoint.
-
-    Args:
-        layer: one of attention_of.
-        parts: the classes and functions of the book, of which it takes what it needs.
-
-    Raises:
-        ValueError: the part that is missing, or what the model does that no part can do.
+    It has the weights that it starts with; weights_of has those of a checkpoint. Of the parts it
+    takes those that it needs: rotary=RotaryPositions, grouped=GroupedQueryAttention,
+    window=Windowed, latent=LatentAttention, delta=GatedDeltaNet and its memory=gated_memory.
     """
-    named = {part.__name__: part for part in parts}
-
-    def part(name: str) -> Callable[..., Any]:
-        if name not in named:
-            raise ValueError(f"parts must hold {name} for {layer.model}, got {sorted(named)}")
-        return named[name]
-
-    if layer.softcap is not None:
-        raise ValueError(
-            f"{layer.model} cannot be made of the parts: attn_logit_softcapping={layer.softcap} "
-            "bends the scores before the softmax, inside the operator that the parts call"
-        )
+    sizes = {"head_dim": layer.head_dim}
     if layer.kind == "memory":
-        return part("GatedDeltaNet")(
-            layer.embed_dim,
-            layer.heads,
-            num_key_heads=layer.kv_heads,
-            head_dim=layer.head_dim,
-            value_dim=layer.value_dim,
-            kernel_size=layer.kernel_size,
-            eps=layer.norm_eps,
-        )
-    rotate = _rotate(layer, part("RotaryPositions"))
+        sizes |= {"num_key_heads": layer.kv_heads, "value_dim": layer.value_dim}
+        sizes |= {"kernel_size": layer.kernel_size, "eps": layer.norm_eps}
+        return parts["delta"](layer.embed_dim, layer.heads, memory=parts["memory"], **sizes)
+    softcap = ["attn_logit_softcapping"] if layer.softcap else []
+    for name in (*softcap, layer.rotation["rope_type"], *layer.rotation):
+        if name in REFUSED:
+            raise ValueError(f"{layer.model} cannot be made of the parts: {name}: {REFUSED[name]}")
+    turned = layer.rope_dim or layer.head_dim
+    rotate = parts["rotary"](turned, pairing=layer.pairing, scaling=layer.rotation)
+    sizes |= {"rotate": rotate, "scale": layer.scale, "bias": layer.bias}
     if layer.kind == "latent":
-        return part("LatentAttention")(
-            layer.embed_dim,
-            layer.heads,
-            latent_dim=layer.latent_dim,
-            head_dim=layer.head_dim,
-            rope_dim=layer.rope_dim,
-            value_dim=layer.value_dim,
-            query_latent_dim=layer.query_latent_dim,
-            bias=layer.bias,
-            rotate=rotate,
-            scale=layer.scale,
-        )
-    sizes = {"num_kv_heads": layer.kv_heads, "head_dim": layer.head_dim, "bias": layer.bias}
-    sizes |= {"rotate": rotate, "qk_norm": layer.norm == "head"}
-    if layer.sinks or layer.gate:  # by the scale and the biases that GatedAttention has anyhow
-        make, more = part("GatedAttention"), {"sinks": layer.sinks, "gate": layer.gate}
-    else:
-        make, more = part("GroupedQueryAttention"), {"out_bias": layer.out_bias}
-        more["scale"] = layer.scale
-    attention = make(layer.embed_dim, layer.heads, **sizes, **more)
+        sizes |= {"latent_dim": layer.latent_dim, "query_latent_dim": layer.query_latent_dim}
+        sizes |= {"rope_dim": layer.rope_dim, "value_dim": layer.value_dim}
+        return parts["latent"](layer.embed_dim, layer.heads, **sizes)
+    sizes |= {"num_kv_heads": layer.kv_heads, "out_bias": layer.out_bias, "sinks": layer.sinks}
+    sizes |= {"gate": layer.gate, "qk_norm": layer.norm == "head"}
+    attention = parts["grouped"](layer.embed_dim, layer.heads, **sizes)
     if layer.norm == "head":
         attention.query_norm.eps = attention.key_norm.eps = layer.norm_eps
     if layer.norm == "all":  # a projection is only ever called, so a norm may follow it
@@ -566,112 +295,54 @@ def layer_of(layer: Layer, *parts: Callable[..., Any]) -> nn.Module:
             project = getattr(attention, name)
             norm = nn.RMSNorm(project.out_features, eps=layer.norm_eps)
             setattr(attention, name, nn.Sequential(project, norm))
-    if layer.window is None:
-        return attention
-    return Windowed(attention, layer.window, part("keep_window"))
+    return attention if layer.window is None else parts["window"](attention, layer.window)
 
 
-ROTATIONS = ("default", "linear", "llama3", "yarn")  # what RotaryPositions knows
+# Names in transformers → here, where they differ.
+NAMES = {"q_proj": "W_query", "k_proj": "W_key", "v_proj": "W_value", "o_proj": "out_proj"}
+NAMES |= {"q_norm": "query_norm", "k_norm": "key_norm", "q_a_layernorm": "query_norm"}
+NAMES |= {"q_a_proj": "W_query_latent", "q_b_proj": "W_query", "kv_a_layernorm": "latent_norm"}
+NAMES |= {"conv1d": "convolution", "A_log": "log_rate", "dt_bias": "decay_bias"}
+OF_ALL = {"q_proj": "W_query.0", "q_norm": "W_query.1"}  # where a norm follows the projection
+OF_ALL |= {"k_proj": "W_key.0", "k_norm": "W_key.1"}
 
 
-def _rotate(layer: Layer, make: Callable[..., Any]) -> Any:
-    """Return what turns queries and keys."""
-    scaling = dict(layer.rotation or {})
-    if (kind := scaling.get("rope_type", "default")) not in ROTATIONS:
-        why = "no part has this rotation"
-        if kind in ("longrope", "su", "dynamic"):
-            why = (
-                "it turns the keys of a long text by other angles than those of a short one, and "
-                "a cached key was turned before the length was known"
-            )
-        raise ValueError(f"{layer.model} cannot be made of the parts: rope_type={kind!r}, {why}")
-    width = layer.rope_dim or layer.head_dim
-    return make(width, pairing=layer.pairing, scaling=scaling)
-
-
-# A module's name in transformers, and here.
-NAMES = {
-    "q_proj": "W_query",
-    "k_proj": "W_key",
-    "v_proj": "W_value",
-    "o_proj": "out_proj",
-    "q_norm": "query_norm",
-    "k_norm": "key_norm",
-    "q_a_proj": "W_query_latent",
-    "q_a_layernorm": "query_norm",
-    "q_b_proj": "W_query",
-    "kv_a_layernorm": "latent_norm",
-    "conv1d": "convolution",
-    "norm": "norm",
-    "out_proj": "out_proj",
-}
-PARAMETERS = {"sinks": "sinks", "A_log": "log_rate", "dt_bias": "decay_bias"}
-# Modules whose rows are those of several here.
-PACKED = {"qkv_proj", "kv_a_proj_with_mqa", "kv_b_proj", "in_proj_qkvz", "in_proj_ba"}
-
-
-def weights_of(
-    layer: Layer, weights: Mapping[str, Tensor], prefix: str | None = None
-) -> dict[str, Tensor]:
+def weights_of(layer: Layer, weights: Mapping[str, Tensor], prefix: str | None = None) -> dict:
     """Return the weights of one layer under the names that layer_of's has, for load_state_dict.
 
-    Args:
-        layer: one of attention_of.
-        weights: a checkpoint of transformers, or a part of it, by its names.
-        prefix: what stands before the names of this layer; None: model.layers.<index>.self_attn. or
-            .linear_attn.
-
-    Raises:
-        ValueError: there is none with this prefix, or one that this layer has no use for.
+    `weights` is a checkpoint of transformers, or a part of it. `prefix` stands before the names of
+    this layer; None: model.layers.<index>.self_attn. or .linear_attn. A name that is not known
+    stays as it is, so that load_state_dict refuses it.
     """
-    if prefix is None:
-        name = "linear_attn" if layer.kind == "memory" else "self_attn"
-        prefix = f"model.layers.{layer.index}.{name}."
-    theirs = {name: weights[name] for name in weights if name.startswith(prefix)}
-    if not theirs:
-        raise ValueError(f"weights must have names that begin with {prefix}, got {len(weights)}")
-    ours: dict[str, Tensor] = {}
-    for name, tensor in theirs.items():
-        module, _, kind = name.removeprefix(prefix).rpartition(".")
-        if not module and kind in PARAMETERS:
-            ours[PARAMETERS[kind]] = tensor
-        elif module in PACKED or (module == "q_proj" and layer.gate):
-            ours |= {f"{own}.{kind}": part for own, part in _unpacked(layer, module, tensor)}
-        elif module in NAMES:
-            more = 1 if layer.one_more and module in ("q_norm", "k_norm") else 0
-            ours[f"{NAMES[module]}.{kind}"] = tensor + more
+    name = "linear_attn" if layer.kind == "memory" else "self_attn"
+    prefix = f"model.layers.{layer.index}.{name}." if prefix is None else prefix
+    names = NAMES | (OF_ALL if layer.norm == "all" else {})
+    packed, ours = _packed(layer), {}
+    for name in (name for name in weights if name.startswith(prefix)):
+        module, dot, kind = name.removeprefix(prefix).partition(".")
+        if module in packed:
+            groups, widths = packed[module]
+            split = weights[name].unflatten(0, (groups, -1)).split([*widths.values()], dim=1)
+            rows = zip(widths, split, strict=True)
+            ours |= {f"{own}.{kind}": part.flatten(0, 1) for own, part in rows}
         else:
-            raise ValueError(f"weights must be those of a layer of {layer.model}, got {name}")
-    if layer.norm == "all":  # the norm that follows a projection
-        for own, norm in (("W_query", "query_norm"), ("W_key", "key_norm")):
-            for kind in ("weight", "bias"):
-                if f"{own}.{kind}" in ours:
-                    ours[f"{own}.0.{kind}"] = ours.pop(f"{own}.{kind}")
-            ours[f"{own}.1.weight"] = ours.pop(f"{norm}.weight")
-    return ours if layer.window is None else {f"attention.{n}": ours[n] for n in ours}
+            more = 1 if layer.one_more and module in ("q_norm", "k_norm") else 0
+            ours[names.get(module, module) + dot + kind] = weights[name] + more
+    return ours if layer.window is None else {f"attention.{name}": ours[name] for name in ours}
 
 
-def _unpacked(layer: Layer, module: str, rows: Tensor) -> list[tuple[str, Tensor]]:
-    """Return the projections of which the rows of one module are put together."""
-    if module == "qkv_proj":  # all queries, all keys, all values
-        keys, values = layer.kv_heads * layer.head_dim, layer.kv_heads * layer.value_dim
-        parts = rows.split([layer.heads * layer.head_dim, keys, values])
-        return list(zip(("W_query", "W_key", "W_value"), parts, strict=True))
-    if module == "kv_a_proj_with_mqa":  # the latent, and the key that turns
-        parts = rows.split([layer.latent_dim, layer.rope_dim])
-        return list(zip(("W_latent", "W_rope_key"), parts, strict=True))
-    if module == "q_proj":  # for each head its query, and its gate
-        groups, widths = layer.heads, [layer.head_dim, layer.head_dim]
-        names = ["W_query", "W_gate"]
-    elif module == "kv_b_proj":  # for each head its key, and its value
-        groups, widths = layer.heads, [layer.head_dim, layer.value_dim]
-        names = ["W_key", "W_value"]
-    elif module == "in_proj_qkvz":  # for each head of keys: query, key, values and their gates
-        values = layer.heads // layer.kv_heads * layer.value_dim
-        groups, widths = layer.kv_heads, [layer.head_dim, layer.head_dim, values, values]
-        names = ["W_query", "W_key", "W_value", "W_gate"]
-    else:  # in_proj_ba, for each head of keys: beta and decay of its states
-        groups, widths = layer.kv_heads, [layer.heads // layer.kv_heads] * 2
-        names = ["W_beta", "W_decay"]
-    parts = rows.unflatten(0, (groups, sum(widths))).split(widths, dim=1)
-    return [(name, part.flatten(0, 1)) for name, part in zip(names, parts, strict=True)]
+def _packed(layer: Layer) -> dict[str, tuple[int, dict[str, int]]]:
+    """Return the modules that are several here: of how many groups, and the rows of each in one."""
+    key, value, share = layer.head_dim, layer.value_dim, layer.heads // layer.kv_heads
+    whole = {"W_query": layer.heads * key, "W_key": layer.kv_heads * key}
+    whole |= {"W_value": layer.kv_heads * value}
+    memory = {"W_query": key, "W_key": key, "W_value": share * value, "W_gate": share * value}
+    packed = {
+        "qkv_proj": (1, whole),
+        "kv_a_proj_with_mqa": (1, {"W_latent": layer.latent_dim, "W_rope_key": layer.rope_dim}),
+        "kv_b_proj": (layer.heads, {"W_key": key, "W_value": value}),
+        "in_proj_qkvz": (layer.kv_heads, memory),
+        "in_proj_ba": (layer.kv_heads, {"W_beta": share, "W_decay": share}),
+    }
+    gated = {"q_proj": (layer.heads, {"W_query": key, "W_gate": key})}
+    return packed | gated if layer.gate else packed

@@ -1,26 +1,36 @@
 """attention_of reads what transformers writes: each layer it makes, with the weights of a small random model, is that model's own."""
 
+import ast
+import contextlib
+import copy
+import importlib
+import inspect
 import json
+import re
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from snippets.attention_masks import keep_window
-from snippets.gated_attention import GatedAttention
-from snippets.gated_memory import GatedDeltaNet, MemoryCache
+from snippets.attention_of import EVERY, FAMILIES, attention_of
+from snippets.gated_delta_net import GatedDeltaNet, MemoryCache
+from snippets.gated_memory import gated_memory
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from snippets.rope import RotaryPositions
+from snippets.windowed_attention import Windowed
+from tests.snippets import configs
 from tests.snippets.facts import first_to_notice
 from tests.snippets.problems import edited
 
 pytest.importorskip("transformers")
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-PARTS = (RotaryPositions, GroupedQueryAttention, GatedAttention, LatentAttention, GatedDeltaNet)
-PARTS += (keep_window,)
+PARTS = {"rotary": RotaryPositions, "grouped": GroupedQueryAttention, "latent": LatentAttention}
+PARTS |= {"delta": GatedDeltaNet, "memory": gated_memory, "window": Windowed}
 T, PIECES = 16, (7, 1, 6, 1, 1)
 SIZES = {
     "vocab_size": 11,
@@ -186,7 +196,7 @@ def near(result, wanted):
 def each_layer_is_theirs(module, case):
     config, _, weights, seen, _ = the_model(case)
     for layer in module.attention_of(config):
-        ours = module.layer_of(layer, *PARTS).double().eval()
+        ours = module.layer_of(layer, **PARTS).double().eval()
         ours.load_state_dict(module.weights_of(layer, weights))
         given, wanted = (torch.cat(parts, dim=1) for parts in zip(*seen[layer.index], strict=True))
         near(ours(given), wanted)
@@ -255,7 +265,7 @@ def test_every_family_is_tried():
 WRONG = {
     "the scale is the head's width": (
         "gemma3",
-        ('more["scale"] = layer.scale', 'more["scale"] = layer.head_dim**-0.5'),
+        ('settings.get("query_pre_attn_scalar", facts["head_dim"])', 'facts["head_dim"]'),
     ),
     "norms without the one": (
         "gemma3",
@@ -263,25 +273,11 @@ WRONG = {
     ),
     "windows turn as the others do": (
         "gemma3, stretched",
-        ("bases[window] = settings(", "bases[full] = settings("),
-    ),
-    "the window is one too wide": (
-        "mistral",
-        ("self.window, x.size(1), past", "self.window + 1, x.size(1), past"),
-    ),
-    "the window counts new tokens only": (
-        "mistral",
-        ("past = 0 if cache is None else cache.length", "past = 0"),
+        ('theta, given = settings["rope_local_base_freq"], given', "theta, given = theta, given"),
     ),
     "a mixture begins with a full layer": ("gpt_oss", ("(index + 1) % each", "index % each")),
     "memories where there is attention": ("qwen3_next", ("(index + 1) % each", "index % each")),
-    "windows come first": (
-        "qwen2, windows",
-        (
-            '"full_attention" if index < first else other',
-            'other if index < first else "full_attention"',
-        ),
-    ),
+    "windows come first": ("qwen2, windows", ("index >= first", "index < first")),
     "one norm's epsilon for all": (
         "qwen3",
         ("attention.query_norm.eps = attention.key_norm.eps = layer.norm_eps", "pass"),
@@ -292,10 +288,7 @@ WRONG = {
     ),
     "its epsilon": (
         "olmo2",
-        (
-            "nn.RMSNorm(project.out_features, eps=layer.norm_eps)",
-            "nn.RMSNorm(project.out_features, eps=1e-6)",
-        ),
+        ("project.out_features, eps=layer.norm_eps", "project.out_features, eps=1e-6"),
     ),
     "the output has a bias, too": (
         "qwen2",
@@ -303,7 +296,7 @@ WRONG = {
     ),
     "keys before queries": (
         "phi3",
-        ('("W_query", "W_key", "W_value"), parts', '("W_value", "W_key", "W_query"), parts'),
+        ('{"W_query": layer.heads * key, "W_key"', '{"W_key": layer.heads * key, "W_query"'),
     ),
     "all channels turn": (
         "phi3, in part",
@@ -312,49 +305,50 @@ WRONG = {
     "halves turn together": ("glm4", ("pairing=layer.pairing", 'pairing="half"')),
     "the base is not read": (
         "llama, linear",
-        (
-            "scaling |= given.get(kind) or {}",
-            'scaling |= (given.get(kind) or {}) | {"rope_theta": 1e4}',
-        ),
+        ("if apart else given", 'if apart else given | {"rope_theta": 1e4}'),
     ),
     "no sinks": ("gpt_oss", ('"sinks": layer.sinks', '"sinks": False')),
     "no gate": ("qwen3_next", ('"gate": layer.gate', '"gate": False')),
     "gates before queries": (
         "qwen3_next",
-        ('names = ["W_query", "W_gate"]', 'names = ["W_gate", "W_query"]'),
+        ('{"W_query": key, "W_gate": key}', '{"W_gate": key, "W_query": key}'),
     ),
     "queries and gates are not by head": (
         "qwen3_next",
         (
-            'groups, widths = layer.heads, [layer.head_dim, layer.head_dim]\n        names = ["W_query"',
-            'groups, widths = 1, [layer.heads * layer.head_dim] * 2\n        names = ["W_query"',
+            '(layer.heads, {"W_query": key',
+            '(1, {"W_query": layer.heads * key, "W_gate": layer.heads * key, "W_query": layer.heads * key',
         ),
     ),
     "beta is the decay": (
         "qwen3_next",
-        ('names = ["W_beta", "W_decay"]', 'names = ["W_decay", "W_beta"]'),
+        ('{"W_beta": share, "W_decay": share}', '{"W_decay": share, "W_beta": share}'),
     ),
     "the stretching of all channels": ("deepseek_v3, stretched", ("* stretched**2", "* stretched")),
     "values before keys": (
         "deepseek_v3",
-        ('names = ["W_key", "W_value"]', 'names = ["W_value", "W_key"]'),
+        ('{"W_key": key, "W_value": value}', '{"W_value": value, "W_key": key}'),
     ),
     "the width without the part that turns": (
         "deepseek_v3",
-        ("(head_dim + rope_dim) ** -0.5", "head_dim**-0.5"),
+        ('(facts["head_dim"] + facts["rope_dim"]) ** -0.5', 'facts["head_dim"] ** -0.5'),
     ),
     "pairs of neighbours, always": (
         "deepseek_v3, other",
-        ('settings("rope_interleave", True)', 'settings("rope_interleave", True) or True'),
+        ('"interleaved" if settings["rope_interleave"]', '"interleaved" if True'),
     ),
     "a window keeps one more": ("mistral", ("self.window - 1", "self.window")),
     "a latent is kept twice": (
         "deepseek_v3",
-        ("return self.latent_dim + self.rope_dim", "return 2 * self.latent_dim + self.rope_dim"),
+        ("self.latent_dim + self.rope_dim or", "2 * self.latent_dim + self.rope_dim or"),
     ),
     "a memory has as many states as keys": (
         "qwen3_next",
         ("state = self.heads * self.head_dim", "state = self.kv_heads * self.head_dim"),
+    ),
+    "an older file's type is not read": (
+        "llama, linear",
+        ('scaling.pop("type", "default")', '"default"'),
     ),
 }
 
@@ -375,6 +369,76 @@ def each_layer_is_theirs_or_has_other_weights(module, case):
     try:
         each_layer_is_theirs(module, case)
     except RuntimeError as error:
-        if "loading state_dict" in str(error):
+        if "loading state_dict" in str(error) or "split" in str(error):
             pytest.fail("the weights do not fit")
         raise
+
+
+# Where a file is silent: each of its keys is dropped in turn, and the library says what it then takes.
+
+
+def filled(config):
+    """Return the file as the library saves it, with all that it takes where it is silent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = {key: value for key, value in config.items() if key != "model_type"}
+        made = AutoConfig.for_model(config["model_type"], **copy.deepcopy(given))
+    made = made.get_text_config()
+    return json.loads(made.to_json_string(use_diff=False)) | {"model_type": made.model_type}
+
+
+FILES = configs.MADE | {name: config for name, (config, _) in configs.REFUSED.items()}
+KNOWN = {
+    name: config
+    for name, config in FILES.items()
+    if config["model_type"] in (*FAMILIES, "gemma3", "mistral3")
+}
+
+
+def silent(config):
+    """Each way to drop one key of a file, or of its part about text, by the key."""
+    text = config.get("text_config", config)
+    for dropped in text.keys() - {"model_type"}:
+        rest = {key: value for key, value in text.items() if key != dropped}
+        yield dropped, config | {"text_config": rest} if "text_config" in config else rest
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_where_a_file_is_silent_the_layers_are_the_librarys(name):
+    refused = set()
+    for dropped, config in [("", KNOWN[name]), *silent(KNOWN[name])]:
+        try:
+            ours = attention_of(config)
+        except ValueError:
+            refused.add(dropped)
+            continue
+        with contextlib.suppress(StrictDataclassError):  # a file that the library does not take
+            assert ours == attention_of(filled(config)), f"without {dropped}"
+    if name == "Qwen2.5 7B 1M":  # which is refused, unless it leaves out what no part can do
+        assert len(refused) == len(KNOWN[name]) - 1
+        assert "dual_chunk_attention_config" not in refused
+    else:  # what must be said, and what another key hangs on
+        needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
+        assert refused <= needed | {"layer_types", "sliding_window", "head_dim"}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_each_key_that_the_librarys_attention_reads_is_read_or_refused(kind):
+    """The source of the library's layers: what they take from the configuration has a say."""
+    file = importlib.import_module(
+        f"transformers.models.{kind.removesuffix('_text')}.modeling_{kind.removesuffix('_text')}"
+    )
+    tree = ast.parse(inspect.getsource(file))
+    read = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and re.search("Attention|Rotary|DeltaNet", node.name):
+            code = ast.unparse(node)
+            read |= set(re.findall(r"config\.(\w+)", code))
+            read |= set(re.findall(r"getattr\(\w*\.?config, '(\w+)'", code))
+    read -= {"_attn_implementation", "get_text_config", "standardize_rope_params"}
+    assert len(read) > 5
+    for key in read - (EVERY | FAMILIES[kind].defaults).keys():
+        sizes = SIZES | LATENT if kind == "deepseek_v3" else SIZES
+        config = {"model_type": kind, **{key: value for key, value in sizes.items() if value}}
+        with pytest.raises(ValueError, match=key):
+            attention_of(config | {key: 7})
