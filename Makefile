@@ -58,11 +58,8 @@ train: $(VENV)/installed ## train the book's GPT into runs/gpt; stopped in any w
 labs: $(VENV)/installed ## measure again: execute the labs and store what they print; LAB=name for one
 	$(BIN)/python -m tools.labs $(LAB)
 
-bench: $(VENV)/installed ## print what the checker, the snippets and the pages cost beside others, as ratios from one run
-	$(BIN)/python -m tools.bench
-	$(BIN)/python -m tests.snippets.bench
-	$(BIN)/python -m tests.peers.bench
-	$(BIN)/python -m tests.site.bench
+bench: $(VENV)/installed ## print what the snippets cost beside transformers and PyTorch, as ratios from one run; ARGS="decode" for some rows
+	$(BIN)/python -m tools.bench $(ARGS)
 
 shake: $(VENV)/installed ## run the book and its tests on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
 	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)

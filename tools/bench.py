@@ -1,127 +1,246 @@
-"""What checking costs beside what the page computes, and beside nbval and nbmake on the same page.
+"""How fast are the parts, beside transformers and PyTorch? Prints ratios from one run: `make bench`.
 
-`python -m tools.bench` (`make bench`). Every figure is a median of one run on this machine, with
-whatever else it does; the ratios are what to look at.
+    python -m tools.bench                      every row, in about five minutes
+    python -m tools.bench decode --seconds 20  some of them, for longer
+
+All run on one thread and are charged their processor time, so that whatever else the machine does
+counts for little. Rivals are shown to compute the same, take turns in every order, and a ratio is
+the median of all rounds: below 1 the book's part is faster. Nothing is asserted of the times.
 """
 
-import contextlib
-import io
-import os
+import argparse
+import itertools
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from literate import child, compare, export
-from literate.page import pages, read
-from literate.run import Run
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "foundations" / "averaging.md"
-ROUNDS = 15
-MOST_A_BLOCK, MOST_A_PAGE = 1 / 500, 1 / 30  # of the time that importing torch takes
+from snippets.gated_memory import gated_memory
+from snippets.generate import generate
+from snippets.kv_cache import KVCache
+from snippets.llama import Llama
+from snippets.multi_head_attention import MultiHeadAttention
+from snippets.sparse_attention import attend_chosen
+from tests.snippets.facts import copy_weights
+from tests.snippets.parts import FILES, ROOT
 
+Ways = dict[str, Callable[[], Tensor]]
+SIZES = {"vocab_size": 1000, "embed_dim": 512, "num_heads": 8, "num_layers": 4}
+WRITTEN = 64  # tokens of a text
 
-def seconds(action: Callable, rounds: int = ROUNDS) -> float:
-    """Return the median time that `action` takes, after one round that does not count."""
-    times = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
-def checked(path: Path) -> None:
-    """Read, run and judge a page, as the tests do."""
-    page = read(path)
-    run = Run(page)
-    for block in page.blocks:
-        assert compare.check(page, block, run.upto(block)) is None
-    run.close()
-
-
-def computed(page):
-    """Run what the page computes, with nothing around it."""
-    child.determine()
-    names = {"__name__": "page"}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for block, code in zip(page.blocks, compiled(page), strict=True):
-            try:
-                exec(code, names)
-            except Exception:
-                if not block.raises:
-                    raise
+FIRST_CALL = """
+import time, torch
+from tests.snippets.test_{} import CASES
+case = next(iter(CASES.values()))
+module, inputs = case.module(), [x.float() if x.is_floating_point() else x for x in case.inputs()]
+start = time.process_time()
+case.call(module, *inputs)
+print(round(1000 * (time.process_time() - start), 1), "ms")
+"""
 
 
-def compiled(page):
-    """Compile the blocks of a page."""
-    return [compile(block.code, "page", "exec") for block in page.blocks]
+def llamas(num_kv_heads: int) -> tuple[Llama, LlamaForCausalLM]:
+    """The book's model and that of transformers, with the same random weights."""
+    torch.manual_seed(0)
+    ours = Llama(**SIZES, num_kv_heads=num_kv_heads, context_length=16_384).eval()
+    theirs = LlamaForCausalLM(LlamaConfig(**ours.config, eos_token_id=None)).eval()
+    theirs.load_state_dict(ours.to_hugging_face())
+    return ours, theirs
 
 
-def command(*arguments):
-    """Return how long a command takes, from a fresh interpreter; it must succeed."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    return time.perf_counter() - start
+def decode() -> Iterator[tuple[str, Ways]]:
+    """One token after many others, which the caches hold, and forgotten again."""
+    for num_kv_heads, keys, batch in itertools.product((8, 2), (512, 2048, 8192), (1, 8)):
+        ours, theirs = llamas(num_kv_heads)
+        caches = [KVCache(keys) for _ in ours.blocks]
+        dynamic = DynamicCache(config=theirs.config)
+        static = StaticCache(config=theirs.config, max_cache_len=keys)
+        for layer, cache in enumerate(caches):
+            held = torch.randn(2, batch, num_kv_heads, keys - 1, ours.config["head_dim"])
+            for each in (cache.update, static.layers[layer].update, dynamic.layers[layer].update):
+                each(*held)
+        token = torch.randint(SIZES["vocab_size"], (batch, 1))
+
+        def our_step(model=ours, caches=caches, token=token) -> Tensor:
+            logits = model(token, caches=caches)
+            for cache in caches:
+                cache.truncate(cache.length - 1)
+            return logits
+
+        def dynamic_step(model=theirs, cache=dynamic, token=token) -> Tensor:
+            logits = model(token, past_key_values=cache).logits
+            cache.crop(-1)  # one token less
+            return logits
+
+        def static_step(model=theirs, cache=static, token=token) -> Tensor:
+            logits = model(token, past_key_values=cache).logits
+            for layer in cache.layers:
+                layer.cumulative_length.sub_(1)
+            return logits
+
+        ways = {"the book's": our_step, "StaticCache": static_step, "DynamicCache": dynamic_step}
+        yield f"decode: {keys:,} keys, batch {batch}, {num_kv_heads} heads of keys", ways
 
 
-def own_cost(path: Path = PAGE) -> tuple[float, float]:
-    """Return the seconds that checking adds to a block of one page, and to a page.
+def write() -> Iterator[tuple[str, Ways]]:
+    """Greedily after prompts of 64 tokens; whole texts."""
+    options = {"max_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
+    for num_kv_heads, batch in itertools.product((8, 2), (1, 8)):
+        ours, theirs = llamas(num_kv_heads)
+        prompts = torch.randint(SIZES["vocab_size"], (batch, 64))
 
-    A page of one trivial block is what a page costs; the rest, less what the page computes, is
-    what its blocks cost.
-    """
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        alone = Path(folder, "page.md")
-        alone.write_text("```python\na = 1\n```\n")
-        a_page = seconds(lambda: checked(alone))
-    page = read(path)
-    rest = seconds(lambda: checked(path)) - seconds(lambda: computed(page)) - a_page
-    return rest / len(page.blocks), a_page
+        def our_text(model=ours, prompts=prompts) -> Tensor:
+            return torch.stack(generate(model, list(prompts), WRITTEN, 0, cache=KVCache))
+
+        def their_text(model=theirs, prompts=prompts) -> Tensor:
+            return model.generate(prompts, attention_mask=torch.ones_like(prompts), **options)
+
+        ways = {"the book's": our_text, "transformers'": their_text}
+        yield f"write: {WRITTEN} tokens, batch {batch}, {num_kv_heads} heads of keys", ways
 
 
-def main() -> int:
-    """Print the bill; return 1 where checking costs more than it may."""
-    page = read(PAGE)
-    a_block, a_page = own_cost()
-    count = len(page.blocks)
-    print(f"{page.name}: {count} blocks")
-    print(f"checking adds              {a_block * 1e3:8.2f} ms a block")
-    print(f"a process of its own adds  {a_page * 1e3:8.2f} ms a page")
-    print(
-        f"what the blocks compute    {seconds(lambda: computed(page)) / count * 1e3:8.2f} ms a block"
-    )
+def prefill() -> Iterator[tuple[str, Ways]]:
+    """A whole prompt into new caches; the logits of its last token."""
+    for num_kv_heads in (8, 2):
+        ours, theirs = llamas(num_kv_heads)
+        prompt = torch.randint(SIZES["vocab_size"], (1, 1024))
 
-    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    importing = min(command("timeit", "-n1", "-r1", "import torch") for _ in range(3))
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        notebook = Path(folder, "page.ipynb")
-        notebook.write_text(export.notebook(page), encoding="utf-8")
-        alone = ("-c", os.devnull, "--rootdir", folder)
-        ways = {
-            "this checker": ("pytest", *quiet, page.name),
-            "nbval": ("pytest", *quiet, *alone, "--nbval-lax", str(notebook)),
-            "nbmake": ("pytest", *quiet, *alone, "--nbmake", str(notebook)),
-        }
-        bills = {name: min(command(*way) for _ in range(2)) for name, way in ways.items()}
-    print(f"importing torch            {importing:8.2f} s, a fresh interpreter included")
-    for name, bill in bills.items():
-        ratio = bill / bills["this checker"]
-        print(f"the page under {name:12}{bill:8.2f} s, {ratio:5.2f} times this checker")
-    print(f"of this checker's time, importing torch is {importing / bills['this checker']:.0%}")
-    print(f"pages in the book: {len(pages(ROOT))}")
-    light = a_block < MOST_A_BLOCK * importing and a_page < MOST_A_PAGE * importing
-    return 0 if light else 1
+        def our_logits(model=ours, prompt=prompt) -> Tensor:
+            return model(prompt, caches=[KVCache(1024) for _ in model.blocks], last=1)
+
+        def their_logits(model=theirs, prompt=prompt) -> Tensor:
+            cache = DynamicCache(config=model.config)
+            return model(prompt, past_key_values=cache, logits_to_keep=1).logits
+
+        ways = {"the book's": our_logits, "transformers'": their_logits}
+        yield f"prefill: 1,024 tokens, {num_kv_heads} heads of keys", ways
+
+
+class ByHand(nn.Module):
+    """The lines that an engineer would write, with no check at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_query, self.W_key = nn.Linear(768, 768), nn.Linear(768, 768)
+        self.W_value, self.out_proj = nn.Linear(768, 768), nn.Linear(768, 768)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, 768) → the same."""
+        query, key, value = (
+            project(x).unflatten(-1, (12, 64)).transpose(1, 2)
+            for project in (self.W_query, self.W_key, self.W_value)
+        )
+        context = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+
+def heads() -> Iterator[tuple[str, Ways]]:
+    """Multi-head attention of 4 texts of 1,024 tokens, 768 wide, 12 heads."""
+    torch.manual_seed(0)
+    x, hide = torch.randn(4, 1024, 768), torch.ones(1024, 1024, dtype=torch.bool).triu(1)
+    theirs, ours = nn.MultiheadAttention(768, 12, batch_first=True), MultiHeadAttention(768, 12)
+    by_hand, options = ByHand(), {"attn_mask": hide, "is_causal": True, "need_weights": False}
+    copy_weights(theirs, ours)
+    by_hand.load_state_dict(ours.state_dict())
+    ways = {
+        "the book's": lambda: ours(x, is_causal=True),
+        "the lines by hand": lambda: by_hand(x),
+        "nn.MultiheadAttention": lambda: theirs(x, x, x, **options)[0],
+    }
+    yield "heads: forward", ways
+
+    def with_backward(way: Callable[[], Tensor]) -> Tensor:
+        with torch.enable_grad():
+            result = way()
+            result.sum().backward()
+        return result.detach()
+
+    both = {name: partial(with_backward, way) for name, way in ways.items()}
+    yield "heads: forward and backward", both
+
+
+def memory() -> Iterator[tuple[str, Ways]]:
+    """Gated memory with a gate a channel, at its default chunk, beside a loop over the tokens."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 4, 1024, 64)
+    key = F.normalize(key, dim=-1)
+    decay, beta = -torch.rand(1, 4, 1024, 64) / 8, torch.rand(1, 4, 1024, 1)
+    tokens = [*zip(*(x.unbind(-2) for x in (query, key, value, decay, beta)), strict=True)]
+
+    def loop() -> Tensor:
+        state, read = torch.zeros(1, 4, 64, 64), []
+        for q, k, v, g, b in tokens:
+            state = g.exp()[..., None] * state
+            answer = (k[..., None] * state).sum(-2)
+            state = state + k[..., None] * (b * (v - answer))[..., None, :]
+            read.append((q[..., None] * state).sum(-2))
+        return torch.stack(read, dim=-2)
+
+    ours = lambda: gated_memory(query, key, value, log_decay=decay, beta=beta)[0]  # noqa: E731
+    yield "memory: 1,024 tokens, a gate a channel", {"the book's": ours, "a loop": loop}
+
+
+def sparse() -> Iterator[tuple[str, Ways]]:
+    """Prefill in which each query reads 256 of 8,192 keys; 8 heads share the keys of one."""
+    torch.manual_seed(0)
+    query, (key, value) = torch.randn(1, 8, 8192, 64), torch.randn(2, 1, 1, 8192, 64)
+    chosen = (torch.arange(8192)[:, None] - torch.arange(256)).clamp(min=-1)[None, None]
+    dense = partial(F.scaled_dot_product_attention, query, key, value, enable_gqa=True)
+    ours = partial(attend_chosen, query, key, value, chosen)
+    ways = {"the book's": ours, "dense": partial(dense, is_causal=True)}
+    yield "sparse: prefill of 8,192 tokens, 256 keys each, of other results", ways
+
+
+def first() -> None:
+    """Print what each part's first call takes in a new interpreter, after its import."""
+    for part in FILES:
+        code = [sys.executable, "-c", FIRST_CALL.format(part)]
+        done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, check=False)
+        print(f"first call of {part:32}{done.stdout.strip() or done.stderr[-60:].strip()}")
+
+
+def compare(title: str, ways: Ways, seconds: float) -> None:
+    """Show that all compute the same, time them in every order, and print medians and ratios."""
+    ours, *rivals = ways
+    results = {name: way() for name, way in ways.items()}
+    for name in () if "other results" in title else rivals:
+        torch.testing.assert_close(results[ours], results[name], rtol=0, atol=1e-3)
+    times, end = {name: [] for name in ways}, time.perf_counter() + seconds
+    for order in itertools.cycle(itertools.permutations(ways)):
+        for name in order:
+            start = time.process_time()
+            ways[name]()
+            times[name].append(time.process_time() - start)
+        if time.perf_counter() > end and len(times[ours]) > 2:
+            break
+    print(f"{title}: {1000 * statistics.median(times[ours]):.1f} ms, {len(times[ours])} rounds")
+    for name in rivals:
+        ratio = statistics.median(a / b for a, b in zip(times[ours], times[name], strict=True))
+        print(f"    {ratio:5.2f} of {name} {1000 * statistics.median(times[name]):.1f} ms")
+
+
+@torch.no_grad()
+def main() -> None:
+    """Run the rows that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("only", nargs="?", help="decode, write, prefill, heads, memory, ...")
+    parser.add_argument("--seconds", type=float, default=8.0, help="about, for each row")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for rows in (decode, write, prefill, heads, memory, sparse):
+        if arguments.only in (None, rows.__name__):
+            for title, ways in rows():
+                compare(title, ways, arguments.seconds)
+    if arguments.only in (None, "first"):
+        first()
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
-    sys.exit(main())
+    main()
