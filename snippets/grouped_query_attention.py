@@ -4,9 +4,9 @@
     y = attention(x)  # (batch, T, 512) → (batch, T, 512), causal
 
 A cache keeps 2 · num_kv_heads · head_dim numbers a token; T tokens after it get a mask of T · keys.
-Sources: Ainslie et al. (2023), "GQA", section 2.2; Shazeer (2019), "One Write-Head is All You Need"
-(one group); Dehghani et al. (2023), "Scaling Vision Transformers to 22 Billion Parameters"; OpenAI
-(2025), "gpt-oss Model Card" (sinks); Qiu et al. (2025), "Gated Attention for Large …" (gate).
+Sources: Ainslie et al. (2023), "GQA"; Shazeer (2019), "One Write-Head is All You Need"; OpenAI
+(2025), "gpt-oss Model Card" (sinks); Dehghani et al. (2023), "Scaling Vision Transformers to 22 Billion
+Parameters" (qk_norm); Qiu et al. (2025), "Gated Attention for Large Language Models" (gate).
 """
 
 import torch
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 class GroupedQueryAttention(nn.Module):
     """Causal self-attention in which num_heads query heads share num_kv_heads keys and values.
 
-    Query head h reads key-value head h // (num_heads / num_kv_heads); None means num_heads.
-
+    num_kv_heads: query head h reads head h // (num_heads / num_kv_heads); None means num_heads.
     head_dim, out_bias, scale: None means embed_dim / num_heads, as bias says, and 1/√head_dim.
     rotate: called as rotate(x, positions) on queries and keys, (batch, heads, T, head_dim).
     qk_norm: whether queries and keys are first divided by their root mean square, as in Qwen3.
@@ -74,7 +73,7 @@ class GroupedQueryAttention(nn.Module):
             attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
         causal = attn_mask is None and T > 1
         if self.sinks is None:
-            context = attend(query, key, value, attn_mask, causal, self.scale)
+            context = grouped_attention(query, key, value, attn_mask, causal, self.scale)
         else:
             context = sink_attention(query, key, value, self.sinks, attn_mask, causal, self.scale)
         context = context.transpose(1, 2).flatten(2)  # (batch, T, num_heads · head_dim)
@@ -83,9 +82,9 @@ class GroupedQueryAttention(nn.Module):
         return self.out_proj(context)
 
 
-def attend(query, key, value, attn_mask=None, is_causal=False, scale=None) -> Tensor:
+def grouped_attention(query, key, value, attn_mask=None, is_causal=False, scale=None) -> Tensor:
     """Return attention, (batch, heads, T, width), to keys and values of as many heads or fewer."""
-    if query.size(2) == 1:  # heads that share become rows of one: each key is read once for all
+    if query.size(2) == 1 and not is_causal:  # heads that share become rows: each key is read once
         rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (batch, kv_heads, group, width)
         if attn_mask is not None:
             attn_mask = attn_mask.expand(*query.shape[:3], -1).view(*rows.shape[:3], key.size(2))
@@ -127,4 +126,5 @@ def sink_attention(query, key, value, sink, attn_mask=None, is_causal=False, sca
     value = F.pad(value, (0, 1 + zeros, 1, 0))
     if attn_mask is not None:
         attn_mask = F.pad(attn_mask, (1, 0), value=float(attn_mask.dtype == torch.bool))
-    return attend(query, key, value, attn_mask, is_causal, scale)[:, :, int(is_causal) :, :width]
+    context = grouped_attention(query, key, value, attn_mask, is_causal, scale)
+    return context[:, :, int(is_causal) :, :width]

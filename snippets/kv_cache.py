@@ -34,7 +34,7 @@ class KVCache:
         """
         start, end = self.length, self.length + keys.size(2)
         if end > self.max_tokens:  # one token too many would be written nowhere, without an error
-            raise ValueError(f"keys must fit max_tokens={self.max_tokens}, got {end - start} after {start}")
+            raise ValueError(f"keys must fit into max_tokens={self.max_tokens}, got {end} tokens")
         memory = self._keys, self._values
         if self._keys is None:
             with torch.inference_mode(False):  # else no update outside of that mode could write
@@ -43,12 +43,10 @@ class KVCache:
                     for new in (keys, values)
                 ]
         for name, new, held in zip(("keys", "values"), (keys, values), memory, strict=True):
-            room = held[:, :, start:end]
-            if (new.shape, new.dtype, new.device) != (room.shape, room.dtype, room.device):
-                raise ValueError(  # a copy would repeat or cast them
-                    f"{name} must be {tuple(room.shape)}, {room.dtype} on {room.device}, "
-                    f"got {tuple(new.shape)}, {new.dtype} on {new.device}"
-                )
+            fits = (*held.shape[:2], end - start, held.size(3)), held.dtype, held.device
+            came = tuple(new.shape), new.dtype, new.device
+            if came != fits:  # a copy would repeat or cast them
+                raise ValueError(f"{name} must be {fits}, got {came}")
         self._keys, self._values = memory
         self._keys[:, :, start:end] = keys
         self._values[:, :, start:end] = values
@@ -72,6 +70,3 @@ class KVCache:
     def nbytes(self) -> int:
         """Bytes of memory held, 0 before the first update."""
         return sum(held.nbytes for held in (self._keys, self._values) if held is not None)
-
-    def __repr__(self) -> str:
-        return f"KVCache(max_tokens={self.max_tokens}, length={self.length})"

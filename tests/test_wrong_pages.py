@@ -478,8 +478,8 @@ WRONG = {
             "torch.cat([keys, self.keys], dim=-2)",
         ),
         "the right mask begins at the first key": (
-            "dtype=torch.bool).tril(past)",
-            "dtype=torch.bool).tril()",
+            "device=x.device).tril(past)",
+            "device=x.device).tril()",
         ),
         "places begin anew": (
             "return self.blocks[0].attention.cache.length",
@@ -1033,7 +1033,7 @@ WRONG = {
         ),
         "kept keys are not rotated back": ("rotate(keys, (cos, -sin))", "keys"),
         "kept keys are rotated back twice": (
-            "return rotate(keys, llama.rotation(torch.arange(self.length))), values",
+            "return rotate(keys, llama.rotation(positions)), values",
             "return keys, values",
         ),
         "the scores are as they were": ("W_query.weight *= sharper", "W_query.weight *= 1"),

@@ -1,11 +1,7 @@
-"""Rotary positions: scores see distances alone, in both pairings, in every dtype, however stretched.
-
-The facts are functions of the module, so that wrong versions of the file can be asked, too.
-"""
+"""Rotary positions: scores see distances alone, in both pairings, in every dtype, however stretched."""
 
 import copy
 import inspect
-import io
 import math
 import pickle
 
@@ -14,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import snippets.rope
 from snippets.rope import RotaryPositions, change_pairing
-from tests.snippets.facts import first_to_notice, works
-from tests.snippets.problems import edited
+from tests.snippets.facts import works
+from tests.snippets.parts import Case, T, some
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
@@ -86,6 +81,7 @@ def positions_of_a_batch_are_its_own(rope):
     places = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8], [0, 0, 0, 1]])
     wanted = torch.stack([rotate(x[b], places[b]) for b in range(3)])
     assert close(rotate(x, places), wanted, 1e-12)
+    assert close(rotate(x[:2], places[:2]), wanted[:2], 1e-12)
 
 
 def tokens_after_a_cache_are_turned_as_at_once(rope):
@@ -131,6 +127,13 @@ def stretched_speeds_are_those_of_the_recipes(rope):
     frequencies = rope.RotaryPositions(64, scaling=YARN).frequencies
     for pair, kept in ((8, 1), (9, 12 / 13), (20, 1 / 13), (21, 0)):
         assert frequencies[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 4)
+    # Not rounded, and from other rounds: 16 and 2 in training.
+    other = YARN | {"beta_fast": 16.0, "beta_slow": 2.0, "truncate": False}
+    low, high = (64 * math.log(2048 / (r * 2 * math.pi)) / (2 * math.log(10000)) for r in (16, 2))
+    frequencies = rope.RotaryPositions(64, scaling=other).frequencies
+    for pair in range(32):
+        kept = min(max((high - pair) / (high - low), 0), 1)
+        assert frequencies[pair] / plain[pair] == pytest.approx(kept + (1 - kept) / 4)
     # Llama 3 ramps over rounds: pair i makes 8192 · frequency / 2π.
     frequencies = rope.RotaryPositions(64, scaling=LLAMA3).frequencies
     for pair in range(32):
@@ -146,6 +149,8 @@ def yarn_multiplies_scores_by_the_square_of_its_factor(rope):
     assert rotate.attention_factor == pytest.approx(wanted)
     scores = rotate(query, places) @ rotate(key, places).mT
     assert close(scores, query @ key.mT * wanted**2, 1e-10)
+    for scaling in (None, LINEAR, LINEAR | {"attention_factor": 1.5}, LLAMA3):
+        assert rope.RotaryPositions(8, scaling=scaling).attention_factor == 1.0
     for more, factor in (
         ({"attention_factor": 1.5}, 1.5),
         ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
@@ -196,17 +201,44 @@ def speeds_follow_x_to_its_device(rope):
 
 def a_config_may_name_the_base_and_the_share_beside_the_scaling(rope):
     theirs = YARN | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}
-    found = rope.RotaryPositions(64, scaling=theirs)
-    wanted = rope.RotaryPositions(64, rotary_dim=32, base=500.0, scaling=YARN)
-    assert (found.frequencies, found.base, found.rotary_dim) == (wanted.frequencies, 500.0, 32)
-    assert (
-        rope.RotaryPositions(64, base=500.0, rotary_dim=32, scaling=theirs).frequencies
-        == wanted.frequencies
-    )
-    plain = {"rope_type": "default", "rope_theta": 10000.0}
+    wanted = rope.RotaryPositions(64, rotary_dim=32, base=500.0, scaling=YARN).frequencies
+    assert wanted != rope.RotaryPositions(64, rotary_dim=32, scaling=YARN).frequencies
+    assert rope.RotaryPositions(64, scaling=theirs).frequencies == wanted
+    again = rope.RotaryPositions(64, base=100.0, rotary_dim=16, scaling=theirs)  # the argument's
+    assert again.frequencies == rope.RotaryPositions(16, base=100.0, scaling=YARN).frequencies
+    plain = {"rope_type": "default", "rope_theta": 10000.0, "factor": 8.0}
     assert (
         rope.RotaryPositions(64, scaling=plain).frequencies == rope.RotaryPositions(64).frequencies
     )
+    older = {"type": "linear", "factor": 4.0}
+    same = rope.RotaryPositions(64, scaling=older), rope.RotaryPositions(64, scaling=LINEAR)
+    assert same[0].frequencies == same[1].frequencies
+
+
+def what_would_be_misread_in_silence_is_refused(rope):
+    rotate, x = rope.RotaryPositions(8), draw(2, 3, 4, 8)
+    for places in (
+        torch.zeros(1).long(),  # one for all tokens
+        torch.arange(4.0),  # which bfloat16 would round
+        torch.zeros(3, 4).long(),  # one for each head
+        torch.zeros(1, 4).long(),
+    ):
+        with pytest.raises(ValueError, match="positions"):
+            rotate(x, places)
+    with pytest.raises(ValueError, match="positions"):
+        rotate(x[0], torch.zeros(3, 4).long())  # of one text
+    with pytest.raises(ValueError, match="16"):
+        rotate(draw(2, 3, 4, 16), torch.arange(4))  # half of the channels would stay
+    with pytest.raises(ValueError, match="pairing"):
+        rope.RotaryPositions(8, pairing="neox")
+    with pytest.raises(ValueError, match="to must"):
+        rope.change_pairing(draw(8, 2), 8, to="neox")
+    for scaling in ({"factor": 2.0}, YARN | {"rope_type": "longrope"}):
+        with pytest.raises(ValueError, match="rope_type"):
+            rope.RotaryPositions(8, scaling=scaling)
+    for scaling in (YARN | {"beta_fats": 16}, {"rope_type": "linear"}):
+        with pytest.raises(TypeError):  # Python's own
+            rope.RotaryPositions(8, scaling=scaling)
 
 
 FACTS = [
@@ -216,81 +248,108 @@ FACTS = [
 ]
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
-def test_rope(fact):
-    fact(snippets.rope)
-
-
-SLOWED = "frequency * share + frequency / factor * (1 - share)"
+SLOWED = "f * share + f / factor * (1 - share)"
 WRONG = {
-    "turns the other way, keys included": (
-        "first * cos - second * sin, second * cos + first * sin",
-        "first * cos + second * sin, second * cos - first * sin",
+    "turns the other way, keys included": ("angle.sin() *", "-angle.sin() *"),
+    "the second half turns back": (
+        "second * cos + first * sin], dim",
+        "second * cos - first * sin], dim",
     ),
-    "the second half turns back": ("second * cos + first * sin", "second * cos - first * sin"),
+    "the second neighbour turns back": (
+        "second * cos + first * sin]\n",
+        "second * cos - first * sin]\n",
+    ),
     "a frequency for each channel": ("(-2 * i / rotary_dim) for", "(-i / rotary_dim) for"),
     "frequencies of the whole head": ("[base ** (-2 * i / rotary_dim)", "[base ** (-2 * i / 64)"),
-    "pairings exchanged": (
-        'if self.pairing == "half":\n            first',
-        "if False:\n            first",
+    "pairings exchanged": ('if self.pairing == "half":', 'if self.pairing != "half":'),
+    "halves are put together as neighbours": (
+        "turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)",
+        "turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)",
     ),
     "put together as halves": (
-        'if self.pairing == "half":\n            turned',
-        "if True:\n            turned",
+        "torch.stack(pairs, dim=-1).flatten(-2)",
+        "torch.cat(pairs, dim=-1)",
     ),
     "what is not turned is dropped": ("[turned.to(x.dtype), rest]", "[turned.to(x.dtype)]"),
     "the last channels are turned": (
         "x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]",
         "x[..., -self.rotary_dim :].to(wide), x[..., : -self.rotary_dim]",
     ),
-    "angles in float32": ("else torch.float64", "else torch.float32"),
+    "angles in float32": ("dtype=torch.float64, device", "dtype=torch.float32, device"),
     "angles in the model's dtype": (
-        "        self._place(torch.get_default_device())\n",
-        "        self._place(torch.get_default_device())\n"
-        "        frequency = self.__dict__.pop('frequency')\n"
-        "        self.register_buffer('frequency', frequency)\n",
+        'self.frequency = torch.tensor(self.frequencies, dtype=torch.float64, device="cpu")',
+        "self.register_buffer('frequency', torch.tensor(self.frequencies).double())",
     ),
     "frequencies stay where they were made": ("self.frequency.device != x.device", "False"),
     "the base of the config is not read": (
-        'scaling.pop("rope_theta", None)',
-        "None if scaling.pop('rope_theta', None) else None",
+        'scaling.pop("rope_theta", 10000.0)',
+        "10000.0 if scaling.pop('rope_theta', None) else 10000.0",
     ),
     "the share of the config is not read": ("int(head_dim * share)", "head_dim"),
     "turned in the dtype of x": ("torch.promote_types(x.dtype, torch.float32)", "x.dtype"),
-    "one sample's places for all": ("angle = angle[:, None]", "angle = angle[:1, None]"),
-    "places of a batch go to the heads": ("angle = angle[:, None]", "angle = angle[None]"),
+    "one sample's places for all": ("angle.unsqueeze(-3)", "angle[:1].unsqueeze(-3)"),
+    "places of a batch go to the heads": ("angle.unsqueeze(-3)", "angle[None]"),
     "places start again": (
         "positions[..., None] *",
         "(positions - positions[..., :1])[..., None] *",
     ),
     "the permutation the wrong way round": ('if to == "half" else', 'if to != "half" else'),
+    "a share is permuted as the whole": (
+        "rotary_dim is None else rotary_dim\n    order",
+        "rotary_dim else head_dim\n    order",
+    ),
     "the permutation over all heads": (
         "weight.unflatten(0, (-1, head_dim))[:, order]",
         "weight.unflatten(0, (head_dim, -1))[order]",
     ),
-    "what is not turned is permuted": (
-        "order = torch.arange(rotary_dim, device",
-        "rotary_dim = head_dim; order = torch.arange(rotary_dim, device",
-    ),
-    "linear multiplies": ("tuple(frequency / factor for", "tuple(frequency * factor for"),
-    "the ramp upside down": (SLOWED, "frequency * (1 - share) + frequency / factor * share"),
+    "linear does nothing": ("[0.0 for _ in plain]", "[1.0 for _ in plain]"),
+    "the ramp upside down": (SLOWED, "f * (1 - share) + f / factor * share"),
     "the ramp not clamped": ("min(max(share, 0.0), 1.0)", "share"),
-    "the ramp ends not rounded": ('scaling.get("truncate", True)', "False"),
-    "the ramp in rounds": ("            1 - (i - low)", "            1 - (i * i - low)"),
-    "fast and slow exchanged": ('get("beta_fast") or 32', 'get("beta_fast") or 16'),
+    "the ramp ends not rounded": ("if truncate", "if False"),
+    "the ramp in rounds": ("[1 - (i - low)", "[1 - (i * i - low)"),
+    "fast pairs are others": ("beta_fast or 32", "beta_fast or 16"),
+    "slow pairs are others": ("beta_slow or 1", "beta_slow or 2"),
+    "beta_fast is not read": ("beta_fast or 32", "32"),
+    "beta_slow is not read": ("beta_slow or 1", "1"),
     "the attention factor is forgotten": ("angle.cos() * self.attention_factor", "angle.cos()"),
-    "the attention factor is squared": (
-        "attention_factor = scaling.get",
-        "attention_factor = 1.0 or scaling.get",
+    "the attention factor of the sines is forgotten": (
+        "angle.sin() * self.attention_factor",
+        "angle.sin()",
     ),
-    "Llama 3 without a ramp": ("[(r - low) / (high - low) for", "[float(r > low) for"),
-    "DeepSeek's scales ignored": ("if over and under", "if False"),
+    "the attention factor is not read": ("attention_factor or over / under", "over / under"),
+    "Llama 3 without a ramp": (
+        "(trained * frequency / (2 * math.pi) - low) / (high - low) for",
+        "float(trained * frequency / (2 * math.pi) > low) for",
+    ),
+    "DeepSeek's scales ignored": ("if mscale and mscale_all_dim", "if False"),
+    "linear is multiplied by YaRN's factor": (
+        'attention_factor if kind == "yarn" else 1.0',
+        "attention_factor or 1.2",
+    ),
+    "one position for all tokens is taken": (
+        "if not fits or",
+        "if positions.numel() > 1 and not fits or",
+    ),
+    "positions of the heads are taken": ("x.shape[:-3] + x.shape[-2:-1])", "x.shape[-3:-1])"),
+    "rounded positions are taken": ("positions.is_floating_point()", "False"),
+    "a part of the channels is turned": ("or x.size(-1) != self.head_dim", ""),
+    "any pairing is interleaved": ('if pairing not in ("half", "interleaved")', "if False"),
+    "any permutation is interleaved": ('if to not in ("half", "interleaved")', "if False"),
+    "what is not known is YaRN": ('elif kind == "yarn"', "elif kind"),
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_version_breaks_a_fact(what):
-    assert first_to_notice(FACTS, edited("rope", WRONG[what]))
+CASES = {
+    "rope": Case(
+        lambda m, x: m(x, torch.arange(10**6, 10**6 + T, device=x.device)),
+        lambda: (some(2, 4, T, 8),),
+        lambda: RotaryPositions(8),
+        casts=False,
+    ),
+}
+MIB = {
+    "rope": (16, lambda x: lambda: RotaryPositions(64)(x, torch.arange(len(x)))),
+}
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(PAIRINGS))
@@ -321,21 +380,10 @@ def test_it_has_no_weights_and_nothing_in_a_checkpoint():
     assert not rotate.state_dict()
 
 
-def test_it_says_what_it_is():
-    assert repr(RotaryPositions(8, pairing="interleaved", scaling=LINEAR)) == (
-        "RotaryPositions(head_dim=8, rotary_dim=8, base=10000, pairing='interleaved', "
-        "scaling={'rope_type': 'linear', 'factor': 4.0})"
-    )
-
-
 def test_copies_and_pickles_turn_alike():
     rotate, x, places = RotaryPositions(8, scaling=YARN), draw(4, 8), torch.arange(4)
     for other in (copy.deepcopy(rotate), pickle.loads(pickle.dumps(rotate))):
         assert torch.equal(other(x, places), rotate(x, places))
-    torch.save(rotate, file := io.BytesIO())
-    file.seek(0)
-    again = torch.load(file, weights_only=False)
-    assert torch.equal(again(x, places), rotate(x, places))
 
 
 @pytest.mark.lab
@@ -353,85 +401,11 @@ def test_it_compiles_whole_and_exports():
     rotate, x = RotaryPositions(8, rotary_dim=4, scaling=YARN), draw(1, 2, 5, 8)
     torch._dynamo.reset()
     compiled = torch.compile(rotate, backend="eager", fullgraph=True, dynamic=True)
-    for T in (5, 3):
+    for length in (5, 3):
         assert close(
-            compiled(x[:, :, :T], torch.arange(T)), rotate(x[:, :, :T], torch.arange(T)), 1e-12
+            compiled(x[:, :, :length], torch.arange(length)),
+            rotate(x[:, :, :length], torch.arange(length)),
+            1e-12,
         )
     exported = torch.export.export(rotate, (x, torch.arange(5))).module()
     assert close(exported(x, torch.arange(5)), rotate(x, torch.arange(5)), 1e-12)
-
-
-eight, x_eight = RotaryPositions(8), torch.zeros(2, 3, 4, 8)
-
-
-@pytest.mark.parametrize(
-    ("call", "argument", "got", "wanted"),
-    [
-        (lambda: RotaryPositions(0), "head_dim", "0", "positive integer"),
-        (lambda: RotaryPositions(8.0), "head_dim", "8.0", "positive integer"),
-        (lambda: RotaryPositions(7), "rotary_dim", "7", "even"),
-        (lambda: RotaryPositions(8, rotary_dim=10), "rotary_dim", "10", "head_dim=8"),
-        (lambda: RotaryPositions(8, base=1.0), "base", "1.0", "above 1"),
-        (lambda: RotaryPositions(8, base=math.nan), "base", "nan", "finite"),
-        (lambda: RotaryPositions(8, pairing="neox"), "pairing", "'neox'", "'half'"),
-        (lambda: RotaryPositions(8, scaling={"factor": 2.0}), "scaling", "None", "rope_type"),
-        (lambda: RotaryPositions(8, scaling={"type": "dynamic"}), "scaling", "'dynamic'", "yarn"),
-        (lambda: RotaryPositions(8, scaling={"type": "linear"}), "scaling", "[]", "linear"),
-        (
-            lambda: RotaryPositions(8, scaling=LINEAR | {"beta_fast": 32}),
-            "scaling",
-            "beta_fast",
-            "['factor']",
-        ),
-        (
-            lambda: RotaryPositions(8, base=1e4, scaling=LINEAR | {"rope_theta": 5e5}),
-            "base",
-            "10000.0",
-            "the scaling names, 500000.0",
-        ),
-        (
-            lambda: RotaryPositions(
-                8, rotary_dim=8, scaling=LINEAR | {"partial_rotary_factor": 0.5}
-            ),
-            "rotary_dim",
-            "8",
-            "the scaling names, 4",
-        ),
-        (lambda: RotaryPositions(8, rotary_dim=0), "rotary_dim", "0", "positive integer"),
-        (
-            lambda: RotaryPositions(8, scaling=LINEAR | {"factor": 0.5}),
-            "scaling",
-            "0.5",
-            "at least 1",
-        ),
-        (
-            lambda: RotaryPositions(8, scaling=LLAMA3 | {"high_freq_factor": 1.0}),
-            "scaling",
-            "1.0",
-            "low_freq_factor below high_freq_factor",
-        ),
-        (lambda: eight(torch.zeros(4, 6), torch.arange(4)), "x", "(4, 6)", "(..., heads, T, 8)"),
-        (lambda: eight(torch.zeros(8), torch.arange(1)), "x", "(8,)", "(..., heads, T, 8)"),
-        (lambda: eight(x_eight, torch.arange(5)), "positions", "(5,)", "(4,) or (batch, 4)"),
-        (lambda: eight(x_eight, torch.zeros(3, 4).long()), "positions", "(3, 4)", "(batch, 4)"),
-        (lambda: eight(x_eight[0], torch.zeros(3, 4).long()), "positions", "(3, 4)", "(4,)"),
-        (lambda: eight(x_eight, torch.arange(4.0)), "positions", "float32", "integers"),
-        (lambda: eight(x_eight, torch.ones(4).bool()), "positions", "bool", "integers"),
-        *(
-            (
-                lambda size=size: change_pairing(torch.zeros(8, 2), 8, to="half", rotary_dim=size),
-                "rotary_dim",
-                str(size),
-                "even and at most head_dim=8",
-            )
-            for size in (3, 0, 10, 4.0)
-        ),
-        (lambda: change_pairing(torch.zeros(8, 2), 8, to="neox"), "to", "'neox'", "'half'"),
-        (lambda: change_pairing(torch.zeros(9, 2), 8, to="half"), "weight", "(9, 2)", "multiple"),
-    ],
-)
-def test_a_bad_argument_is_named(call, argument, got, wanted):
-    with pytest.raises(ValueError, match=f"^{argument} must\\b") as caught:
-        call()
-    assert got in str(caught.value)
-    assert wanted in str(caught.value)
