@@ -78,7 +78,7 @@ class GatedDeltaNet(nn.Module):
         self, x: Tensor, *, cache: MemoryCache | None = None, starts: Tensor | None = None
     ) -> Tensor:
         """(batch, T, embed_dim) → the same shape; a cache is brought up to the last token."""
-        query, key, value = self._convolved(x, cache, starts)  # (batch, heads, T, width) each
+        query, key, value = self._mixed(x, cache, starts)  # (batch, heads, T, width) each
         query, key = _unit(query) * self.head_dim**-0.5, _unit(key)
         log_decay = -self.log_rate.exp() * F.softplus(self.W_decay(x) + self.decay_bias)
         beta = self.W_beta(x).sigmoid()  # (batch, T, heads), as is log_decay
@@ -98,9 +98,7 @@ class GatedDeltaNet(nn.Module):
         output = output.transpose(1, 2).flatten(2)  # (batch, T, heads · value_dim)
         return self.out_proj(output * F.silu(self.W_gate(x)))
 
-    def _convolved(
-        self, x: Tensor, cache: MemoryCache | None, starts: Tensor | None
-    ) -> list[Tensor]:
+    def _mixed(self, x: Tensor, cache: MemoryCache | None, starts: Tensor | None) -> list[Tensor]:
         """Return query, key and value, each (batch, heads, T, width)."""
         parts = [self.W_query(x), self.W_key(x), self.W_value(x)]
         mixed = torch.cat(parts, dim=-1).mT  # (batch, channels, T)

@@ -1,6 +1,11 @@
 """Linear attention: causal attention whose memory does not grow.
 
-Needs Python 3.10 or newer, PyTorch 2.5 or newer and nothing else.
+    output, state = linear_attention(query, key, value)               # a prompt
+    output, state = linear_attention(query, key, value, state=state)  # what comes after it
+
+It makes chunk_size scores a token, and never T · T; the state is (features, value_dim + 1) numbers.
+Not fused, since PyTorch has no kernel for it: a loop over chunks. Autograd keeps the scores and a
+state of each.
 Source: Katharopoulos et al. (2020), "Transformers are RNNs", sections 3.2 to 3.4 (the feature map
 elu + 1, the denominator, the state).
 """
@@ -35,39 +40,28 @@ def linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """Return, for each query i, the mean of values 0 … i with weights φ(query_i) · φ(key_j).
 
-        output, state = linear_attention(query, key, value)              # a prompt
-        output, state = linear_attention(query, key, value, state=state)  # what comes after it
+    query, key: (..., T, head_dim); value: (..., T, value_dim). Returns (..., T, value_dim) in the
+    dtype of value, and the state after the last token, in float32 or wider.
 
-    The result does not depend on chunk_size: 1 is the recurrence, T or more the matrix form. Not
-    fused, since PyTorch has no kernel for it: a loop over chunks, each of which makes chunk_size²
-    scores. Autograd keeps T · chunk_size of them, and a state for each chunk.
-
-    Args:
-        query, key: (..., T, head_dim).
-        value: (..., T, value_dim).
-        feature_map: φ, (..., head_dim) → (..., features). With normalize its sum of weights must
-            not be 0, so it must be positive. It is called in float32 or wider.
-        normalize: whether to divide by the sum of the weights. The state then has one more column.
-        chunk_size: tokens that are compared with each other directly, at least 1.
-        state: what an earlier call returned; None means nothing was seen.
-
-    Returns:
-        The outputs, (..., T, value_dim), in the dtype of value, and the state after the last token,
-        (..., features, value_dim + 1 if normalize else value_dim), in float32 or wider.
-
-    Raises:
-        ValueError: naming the argument, what came and what was wanted.
+    feature_map: φ, (..., head_dim) → (..., features), called in float32 or wider; positive, where
+        the outputs are divided.
+    normalize: whether to divide by the sum of the weights, for which the state has one more column.
+    chunk_size: tokens that are compared with each other at once. It changes the time, not the
+        result: 1 is the recurrence, T or more the matrix form.
+    state: what an earlier call returned; None means nothing was seen.
     """
-    _check(query, key, value, chunk_size)
+    if not query.size(-2) == key.size(-2) == value.size(-2):
+        sizes = [tuple(part.shape) for part in (query, key, value)]
+        raise ValueError(f"query, key and value must have the same T, got {sizes}")
     dtype, (query, key, value) = value.dtype, _at_least_float32(query, key, value)
     query, key = feature_map(query), feature_map(key)
     if normalize:  # a channel that is 1 in every value adds up the weights
         value = F.pad(value, (0, 1), value=1.0)
     outputs = []
     with _without_autocast(query.device.type):
-        state = _start(state, key, value)
-        for start in range(0, query.size(-2), chunk_size):
-            q, k, v = (part[..., start : start + chunk_size, :] for part in (query, key, value))
+        if state is None:
+            state = key[..., :0, :].mT @ value[..., :0, :]  # the sum over no tokens: zeros
+        for q, k, v in zip(*(x.split(chunk_size, -2) for x in (query, key, value)), strict=True):
             # What came before this chunk stands in the state, what comes in it does not yet.
             outputs.append(q @ state + (q @ k.mT).tril() @ v)
             state = state + k.mT @ v
@@ -90,29 +84,3 @@ def _without_autocast(device: str) -> AbstractContextManager:
     if torch.amp.is_autocast_available(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
-
-
-def _start(state: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
-    """Return the state before the first token, (..., features, value_dim)."""
-    if state is None:
-        return key[..., :0, :].mT @ value[..., :0, :]  # the sum over no tokens: zeros
-    width = (key.size(-1), value.size(-1))
-    if state.shape[-2:] != width:
-        raise ValueError(
-            f"state must have shape (..., {width[0]}, {width[1]}), got {tuple(state.shape)}"
-        )
-    return state.to(value.dtype)
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor, chunk_size: int) -> None:
-    """Raise ValueError unless the shapes fit each other."""
-    for name, part in (("query", query), ("key", key), ("value", value)):
-        if part.dim() < 2 or part.size(-2) != query.size(-2) or not part.size(-2):
-            raise ValueError(
-                f"{name} must have shape (..., T, channels) with the T of query, at least 1, "
-                f"got {tuple(part.shape)}"
-            )
-    if key.size(-1) != query.size(-1):
-        raise ValueError(f"key must have {query.size(-1)} channels, got {key.size(-1)}")
-    if not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size must be a positive integer, got {chunk_size!r}")

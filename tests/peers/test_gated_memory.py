@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from snippets.gated_memory import GatedDeltaNet, MemoryCache, gated_memory
+from snippets.gated_delta_net import GatedDeltaNet, MemoryCache
+from snippets.gated_memory import gated_memory
 
 pytest.importorskip("transformers")
 
@@ -80,9 +81,8 @@ def both():
         vocab_size=5,
     )
     theirs = drawn(qwen.Qwen3NextGatedDeltaNet(config, layer_idx=0))
-    ours = GatedDeltaNet(
-        EMBED, HEADS, num_key_heads=KEY_HEADS, head_dim=HEAD_DIM, value_dim=VALUE_DIM
-    )
+    sizes = {"num_key_heads": KEY_HEADS, "head_dim": HEAD_DIM, "value_dim": VALUE_DIM}
+    ours = GatedDeltaNet(EMBED, HEADS, memory=gated_memory, **sizes)
     # For each head of keys theirs has rows for its query, its key, its values and their gates.
     group = HEADS // KEY_HEADS * VALUE_DIM
     rows = theirs.in_proj_qkvz.weight.data.unflatten(0, (KEY_HEADS, -1))

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from snippets.indexer import Indexer, index_scores
 from snippets.kv_cache import KVCache
 from snippets.rope import RotaryPositions
-from snippets.sparse_attention import Indexer, index_scores, keep_chosen
+from snippets.sparse_attention import keep_chosen
 
 pytest.importorskip("transformers")
 

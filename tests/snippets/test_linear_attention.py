@@ -6,10 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets import linear_attention as file
 from snippets.linear_attention import elu_plus_one, linear_attention
-from tests.snippets.facts import first_to_notice, works
-from tests.snippets.problems import edited
+from tests.snippets.parts import Case, heads
 
 F64 = torch.float64
 
@@ -38,10 +36,10 @@ def assert_close(result, wanted, atol=1e-10):
         torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
-# Each fact takes the file, so that wrong versions of it can be asked, too.
+# Facts
 
 
-def linear_attention_is_its_definition(part=file):
+def linear_attention_is_its_definition(part):
     for shape, chunk_size in (
         ((9, 4, 3), 4),
         ((2, 3, 8, 5, 5), 3),
@@ -55,7 +53,7 @@ def linear_attention_is_its_definition(part=file):
         assert_close([result, *gradients(result, inputs)], [wanted, *gradients(wanted, inputs)])
 
 
-def without_normalize_it_is_a_plain_sum(part=file):
+def without_normalize_it_is_a_plain_sum(part):
     query, key, value = draw(2, 9, 4, 3)
     result, state = part.linear_attention(
         query, key, value, feature_map=lambda x: x, normalize=False, chunk_size=4
@@ -63,7 +61,7 @@ def without_normalize_it_is_a_plain_sum(part=file):
     assert_close([result, state], [(query @ key.mT).tril() @ value, key.mT @ value])
 
 
-def a_text_may_come_in_pieces(part=file):
+def a_text_may_come_in_pieces(part):
     inputs = draw(2, 11, 4, 3)
     whole, last = part.linear_attention(*inputs, chunk_size=4)
     state, outputs = None, []
@@ -74,7 +72,7 @@ def a_text_may_come_in_pieces(part=file):
     assert_close([torch.cat(outputs, dim=-2), state], [whole, last])
 
 
-def the_future_cannot_change_the_past(part=file):
+def the_future_cannot_change_the_past(part):
     inputs = draw(9, 4, 3)
     before, _ = part.linear_attention(*inputs, chunk_size=4)
     for t in range(9):
@@ -87,7 +85,7 @@ def the_future_cannot_change_the_past(part=file):
         assert not moved[:t].any()
 
 
-def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part=file):
+def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part):
     inputs = draw(2, 9, 4, 3)
     wanted, _ = part.linear_attention(*inputs)
     for wide in range(3):
@@ -98,7 +96,7 @@ def the_state_is_as_wide_as_the_widest_of_all_the_inputs(part=file):
         assert_close([result.double()], [wanted], atol=1e-5)
 
 
-def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
+def the_feature_map_is_positive_as_far_down_as_it_says(part):
     for dtype, lowest in ((F64, -708), (torch.float32, -87), (torch.float16, -9)):
         x = torch.tensor([lowest, -20.0, -9.0, -1.0, -0.0, 0.0, 1.0, 30.0], dtype=dtype)
         x = x[x >= lowest].requires_grad_()
@@ -115,13 +113,7 @@ def the_feature_map_is_positive_as_far_down_as_it_says(part=file):
     torch.testing.assert_close(output, torch.ones(4, 1), rtol=0, atol=1e-6)
 
 
-def shapes_are_known_without_numbers(part=file):
-    with works("linear attention on the meta device"):
-        output, state = part.linear_attention(*(x.to("meta") for x in draw(2, 9, 4, 3)))
-    assert (output.shape, state.shape) == ((2, 9, 3), (2, 4, 4))
-
-
-def a_long_sum_is_kept_in_float32(part=file):
+def a_long_sum_is_kept_in_float32(part):
     ones = torch.ones(1, 4096, 1, dtype=torch.bfloat16)
     _, state = part.linear_attention(ones, ones, ones, feature_map=lambda x: x)
     assert state.dtype == torch.float32
@@ -138,13 +130,7 @@ FACTS = [
     a_long_sum_is_kept_in_float32,
     the_state_is_as_wide_as_the_widest_of_all_the_inputs,
     the_feature_map_is_positive_as_far_down_as_it_says,
-    shapes_are_known_without_numbers,
 ]
-
-
-@pytest.mark.parametrize("fact", FACTS)
-def test_fact(fact):
-    fact()
 
 
 READ = "q @ state + (q @ k.mT).tril() @ v"
@@ -163,22 +149,20 @@ WRONG = {
     "relu in place of elu + 1": ("x.clamp(max=0).exp() + F", "1 + F"),
     "elu + 1": ("x.clamp(max=0).exp() + F.relu(x)", "F.elu(x) + 1"),
     "the dtype of the query alone": ("for part in parts:", "for part in parts[:1]:"),
-    "autocast switched off where there is none": (
-        "if torch.amp.is_autocast_available(device):",
-        "if True:",
-    ),
     "a state in half precision": ("dtype = torch.float32\n", "dtype = parts[0].dtype\n"),
     "ignores the state that it is given": (
-        "return state.to(value.dtype)",
-        "return torch.zeros_like(state)",
+        "if state is None:",
+        "if True:",
     ),
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_version_is_caught(what):
-    wrong = edited("linear_attention", WRONG[what])
-    assert first_to_notice(FACTS, wrong), f"nothing notices: {what}"
+CASES = {
+    "linear_attention": Case(lambda _, *x: linear_attention(*x)[0], heads, casts=False),
+}
+MIB = {
+    "linear_attention": (24, lambda x: lambda: linear_attention(x, x, x)),
+}
 
 
 @given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**31))
@@ -215,24 +199,6 @@ def test_enough_features_make_it_softmax_attention():
     torch.testing.assert_close(result, wanted, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_dtype_gives_nearly_the_same_and_comes_back(dtype):
-    inputs = draw(2, 50, 8, 4)
-    atol = 1e-5 if dtype == torch.float32 else 0.05
-    result, _ = linear_attention(*(part.to(dtype) for part in inputs), chunk_size=16)
-    wanted, _ = linear_attention(*inputs)
-    assert result.dtype == dtype
-    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=atol)
-
-
-def test_autocast_does_not_reach_the_state():
-    inputs = draw(2, 50, 8, 4, dtype=torch.float32)
-    wanted = linear_attention(*inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        result = linear_attention(*inputs)
-    assert_close(result, wanted, atol=1e-6)
-
-
 @pytest.mark.lab
 def test_it_compiles():
     torch._dynamo.reset()
@@ -241,33 +207,8 @@ def test_it_compiles():
     assert_close(compiled(*inputs, chunk_size=8), linear_attention(*inputs, chunk_size=8))
 
 
-q, k, v = draw(2, 5, 4, 3)
-
-
-@pytest.mark.parametrize(
-    ("call", "argument", "got", "wanted"),
-    [
-        (lambda: linear_attention(q[0, 0], k, v), "query", "(4,)", "(..., T, channels)"),
-        (lambda: linear_attention(q, k[:, :4], v), "key", "(2, 4, 4)", "T of query"),
-        (lambda: linear_attention(q, k, v[:, :4]), "value", "(2, 4, 3)", "T of query"),
-        (
-            lambda: linear_attention(q[:, :0], k[:, :0], v[:, :0]),
-            "query",
-            "(2, 0, 4)",
-            "at least 1",
-        ),
-        (lambda: linear_attention(q, k[..., :3], v), "key", "3", "4 channels"),
-        (lambda: linear_attention(q, k, v, chunk_size=0), "chunk_size", "0", "positive integer"),
-        (
-            lambda: linear_attention(q, k, v, state=torch.zeros(4, 3)),
-            "state",
-            "(4, 3)",
-            "(..., 4, 4)",
-        ),
-    ],
-)
-def test_a_bad_argument_is_named(call, argument, got, wanted):
-    with pytest.raises(ValueError, match=f"^{argument} must ") as caught:
-        call()
-    assert got in str(caught.value)
-    assert wanted in str(caught.value)
+def test_what_would_be_misread_is_refused():
+    q, k, v = draw(2, 5, 4, 3)
+    for key, value in ((k[:, :4], v[:, :4]), (k[:, :4], v), (k, v[:, :4])):
+        with pytest.raises(ValueError, match="same T"):  # the last query would read what is left
+            linear_attention(q, key, value)
