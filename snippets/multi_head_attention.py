@@ -89,8 +89,8 @@ class MultiHeadAttention(nn.Module):
         value = self._split_heads(self.W_value(value))  # (batch, heads, T_k, head_dim)
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = attn_mask.to(query.dtype)  # a CUDA kernel misreads one of another dtype
-        if is_causal and (attn_mask is not None or need_weights):  # PyTorch takes one of the two
-            attn_mask, is_causal = _hide_future(attn_mask, T_q, T_k, query.device), False
+        if is_causal and attn_mask is not None:  # PyTorch takes one of the two
+            attn_mask, is_causal = _hide_future(attn_mask, T_q, T_k), False
         dropout = self.dropout if self.training else 0.0
         if not need_weights:
             context = F.scaled_dot_product_attention(
@@ -98,6 +98,7 @@ class MultiHeadAttention(nn.Module):
             )
             return self.out_proj(context.transpose(-3, -2).flatten(-2))
         scores = (query * self.head_dim**-0.5) @ key.mT  # (batch, heads, T_q, T_k)
+        scores = _hide_future(scores, T_q, T_k) if is_causal else scores
         weights = F.dropout(_softmax(scores, attn_mask), dropout)
         return self.out_proj((weights @ value).transpose(-3, -2).flatten(-2)), weights
 
@@ -107,12 +108,10 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
 
 
-def _hide_future(attn_mask: Tensor | None, T_q: int, T_k: int, device: torch.device) -> Tensor:
-    """Return a mask that hides the keys after each query, and what attn_mask hides."""
-    past = torch.ones(T_q, T_k, dtype=torch.bool, device=device).tril()  # row i keeps 0 … i
-    if attn_mask is None or attn_mask.dtype == torch.bool:
-        return past if attn_mask is None else attn_mask & past
-    return attn_mask.masked_fill(~past, float("-inf"))
+def _hide_future(x: Tensor, T_q: int, T_k: int) -> Tensor:
+    """Return scores, or a mask, that hide the keys after each query, too."""
+    future = torch.ones(T_q, T_k, dtype=torch.bool, device=x.device).triu(1)  # after key i
+    return torch.where(future, False if x.dtype == torch.bool else float("-inf"), x)
 
 
 def _softmax(scores: Tensor, attn_mask: Tensor | None) -> Tensor:
@@ -126,5 +125,5 @@ def _softmax(scores: Tensor, attn_mask: Tensor | None) -> Tensor:
         raise ValueError(f"attn_mask must be boolean or floating point, got {attn_mask.dtype}")
     # A row of -inf alone has no softmax: such a query sees every key, and then none.
     no_key = (attn_mask == float("-inf")).all(dim=-1, keepdim=True)  # (..., T_q, 1)
-    scores = scores + attn_mask.masked_fill(no_key, 0.0)
+    scores += attn_mask.masked_fill(no_key, 0.0)
     return scores.softmax(dim=-1).masked_fill(no_key, 0.0)

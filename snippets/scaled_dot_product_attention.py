@@ -53,24 +53,24 @@ def scaled_dot_product_attention(
             )
         if attn_mask.is_floating_point():
             attn_mask = attn_mask.to(query.dtype)  # a CUDA kernel misreads one of another dtype
-    # PyTorch takes a mask or is_causal, and hides the future before it scales: 0 · -inf is nan.
-    if is_causal and (attn_mask is not None or scale <= 0 or need_weights):
-        attn_mask, is_causal = _hide_future(attn_mask, T_q, T_k, query.device), False
+    if is_causal and attn_mask is not None:  # PyTorch takes one of the two
+        attn_mask, is_causal = _hide_future(attn_mask, T_q, T_k), False
+    if scale <= 0:  # PyTorch hides the future before it scales, and 0 · -inf is nan
+        query, scale = query * scale, 1.0
     if not need_weights:
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale
         )
     scores = (query * scale) @ key.mT  # (..., T_q, T_k)
+    scores = _hide_future(scores, T_q, T_k) if is_causal else scores
     weights = F.dropout(_softmax(scores, attn_mask), dropout_p)
     return weights @ value, weights
 
 
-def _hide_future(attn_mask: Tensor | None, T_q: int, T_k: int, device: torch.device) -> Tensor:
-    """Return a mask that hides the keys after each query, and what attn_mask hides."""
-    past = torch.ones(T_q, T_k, dtype=torch.bool, device=device).tril()  # row i keeps 0 … i
-    if attn_mask is None or attn_mask.dtype == torch.bool:
-        return past if attn_mask is None else attn_mask & past
-    return attn_mask.masked_fill(~past, float("-inf"))
+def _hide_future(x: Tensor, T_q: int, T_k: int) -> Tensor:
+    """Return scores, or a mask, that hide the keys after each query, too."""
+    future = torch.ones(T_q, T_k, dtype=torch.bool, device=x.device).triu(1)  # after key i
+    return torch.where(future, False if x.dtype == torch.bool else float("-inf"), x)
 
 
 def _softmax(scores: Tensor, attn_mask: Tensor | None) -> Tensor:
@@ -84,5 +84,5 @@ def _softmax(scores: Tensor, attn_mask: Tensor | None) -> Tensor:
         raise ValueError(f"attn_mask must be boolean or floating point, got {attn_mask.dtype}")
     # A row of -inf alone has no softmax: such a query sees every key, and then none.
     no_key = (attn_mask == float("-inf")).all(dim=-1, keepdim=True)  # (..., T_q, 1)
-    scores = scores + attn_mask.masked_fill(no_key, 0.0)
+    scores += attn_mask.masked_fill(no_key, 0.0)
     return scores.softmax(dim=-1).masked_fill(no_key, 0.0)

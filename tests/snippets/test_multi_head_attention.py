@@ -181,7 +181,6 @@ HEADS = {
     ),
 }
 OPERATOR = "query, key, value, attn_mask, dropout, is_causal"
-BESIDE = "if is_causal and (attn_mask is not None or need_weights):"
 WRONG = HEADS | {
     "merged without transposing back, by the operator": (
         "context.transpose(-3, -2).flatten(-2)",
@@ -217,24 +216,30 @@ WRONG = HEADS | {
     "heads that do not divide are narrower": ("if embed_dim % num_heads:", "if False:"),
     # Masks
     "an additive mask is scaled": (
-        "scores + attn_mask.masked_fill(no_key, 0.0)",
-        "scores + 0.5 * attn_mask.masked_fill(no_key, 0.0)",
+        "scores += attn_mask.masked_fill(no_key, 0.0)",
+        "scores += 0.5 * attn_mask.masked_fill(no_key, 0.0)",
     ),
     "inverted": ("zeros.masked_fill(~attn_mask", "zeros.masked_fill(attn_mask"),
-    "is_causal and a mask: off by one": (".tril()", ".tril(1)"),
-    "is_causal and a mask: hides the present": (".tril()", ".tril(-1)"),
-    "is_causal forgotten beside a mask": (BESIDE, "if False:"),
+    "is_causal and a mask: off by one": (".triu(1)", ".triu(2)"),
+    "is_causal and a mask: hides the present": (".triu(1)", ".triu(0)"),
+    "is_causal forgotten beside a mask": (
+        "_hide_future(attn_mask, T_q, T_k), False",
+        "attn_mask, False",
+    ),
     "is_causal forgotten where weights are asked for": (
-        BESIDE,
-        "if is_causal and attn_mask is not None:",
+        "if is_causal else scores",
+        "if False else scores",
     ),
     "is_causal forgotten by the operator": (OPERATOR, OPERATOR.replace("is_causal", "False")),
     "the mask is forgotten by the operator": (OPERATOR, OPERATOR.replace("attn_mask", "None")),
     "the mask of another sample": (
         "attn_mask, is_causal = _hide_future(attn_mask,",
-        "attn_mask, is_causal = _hide_future(None if attn_mask is None else attn_mask.flip(0),",
+        "attn_mask, is_causal = _hide_future(attn_mask.flip(0),",
     ),
-    "the operator gets a mask beside is_causal": (BESIDE, "if is_causal and need_weights:"),
+    "the operator gets a mask beside is_causal": (
+        "if is_causal and attn_mask is not None:",
+        "if False:",
+    ),
     "an empty row is NaN": ("attn_mask.masked_fill(no_key, 0.0)", "attn_mask"),
     "an empty row is uniform": (SOFTMAX, SOFTMAX.partition(".masked_fill")[0]),
     "a mask of another dtype is passed on": (".to(query.dtype)", ""),
