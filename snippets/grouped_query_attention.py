@@ -4,9 +4,9 @@
     y = attention(x)  # (batch, T, 512) → (batch, T, 512), causal
 
 A cache keeps 2 · num_kv_heads · head_dim numbers a token; T tokens after it get a mask of T · keys.
-Sources: Ainslie et al. (2023), "GQA"; Shazeer (2019), "One Write-Head is All You Need"; OpenAI
-(2025), "gpt-oss Model Card" (sinks); Dehghani et al. (2023), "Scaling Vision Transformers to 22 Billion
-Parameters" (qk_norm); Qiu et al. (2025), "Gated Attention for Large Language Models" (gate).
+Sources: Ainslie et al. (2023), "GQA"; Shazeer (2019), "One Write-Head is All You Need"; Dehghani et
+al. (2023), "Scaling Vision Transformers to 22 Billion Parameters" (qk_norm); OpenAI (2025),
+"gpt-oss Model Card" (sinks); Qiu et al. (2025), "Gated Attention for Large Language Models" (gate).
 """
 
 import torch
@@ -71,7 +71,7 @@ class GroupedQueryAttention(nn.Module):
             key, value = cache.update(key, value)
         if attn_mask is None and past and T > 1:  # is_causal would count from the first key
             attn_mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
-        causal = attn_mask is None and T > 1
+        causal = attn_mask is None and not past
         if self.sinks is None:
             context = grouped_attention(query, key, value, attn_mask, causal, self.scale)
         else:
