@@ -233,7 +233,7 @@ def a_block_that_was_taken_forgets_its_name(part):
     x[:, :, 0] = (
         torch.nan
     )  # so that the first of its blocks gets no name, and the second none after it
-    read(memory, [], b, x, x)
+    read(memory, [], b, x, x, (2, 2))
     memory.release(rest)
     read(memory, [], a, numbers(a), numbers(a))
     assert len(memory.find(torch.cat([a, b[2:]]))) == 2
