@@ -62,11 +62,15 @@ class PagedMemory:
         self.known: dict[bytes, int] = {}  # the block of a name
         self.unused = OrderedDict.fromkeys(range(blocks))  # the next to be taken comes first
 
+    def name_of(self, before: bytes, tokens: Tensor) -> bytes:
+        """Return a block's name: a hash of its tokens and of the name of the block before it."""
+        return sha256(before + str(tokens.tolist()).encode()).digest()
+
     def find(self, tokens: Tensor) -> list[int]:
         """Return the blocks in which the longest beginning of a text lies, with one user more."""
         table, name = [], b""
         for part in tokens.split(self.size):
-            name = name_of(name, part)
+            name = self.name_of(name, part)
             if len(part) < self.size or name not in self.known:
                 break
             table.append(self.known[name])
@@ -104,7 +108,7 @@ class PagedMemory:
             before = self.names[table[i - 1]] if i else b""
             if before is None or not all(x[table[i]].isfinite().all() for x in self._all_held()):
                 break
-            name = name_of(before, tokens[i * self.size : (i + 1) * self.size])
+            name = self.name_of(before, tokens[i * self.size : (i + 1) * self.size])
             self.names[table[i]] = name
             self.known.setdefault(name, table[i])
 
@@ -122,8 +126,3 @@ class PagedMemory:
 
     def _all_held(self) -> list[Tensor]:
         return [held for layer in self.layers for held in layer.held]
-
-
-def name_of(before: bytes, tokens: Tensor) -> bytes:
-    """Return a block's name, a hash of its tokens and of the name of the block before it."""
-    return sha256(before + str(tokens.tolist()).encode()).digest()

@@ -233,8 +233,8 @@ WRONG = {
             "part[self.table.flip(0)].flatten(1, 2)",
         ),
         "the last block is read whole": (
-            "keep = torch.arange(16 * table.shape[1]) <= positions[:, :, None, None]",
-            "keep = torch.arange(16 * table.shape[1]) <= (positions | 15)[:, :, None, None]",
+            "device=device) <= positions[:, :, None, None]",
+            "device=device) <= (positions | 15)[:, :, None, None]",
         ),
         "every step reads the whole texts": (
             "read[who], texts[who] = len(texts[who]), ",
@@ -278,15 +278,23 @@ WRONG = {
             "return product(x, weight, 8)  # cuts all sums alike",
             "return product(x, weight, 8 if len(x) < 16 else 4)",
         ),
-        "what was read is forgotten": (
-            "        request.read = read\n\n\nclass WritesShared",
-            "        request.read = 0\n\n\nclass WritesShared",
+        "a name is that of all before": (
+            'super().name_of(b"", tokens)',
+            "super().name_of(before, tokens)",
         ),
-        "the shared block is copied": (
-            "[max(users - 1, 0) for users in self.users]",
-            "[0 for users in self.users]",
+        "a name is forgotten": (
+            "        self.known = known\n",
+            "        self.known = self.known\n",
         ),
-        "one user less, not none": ("self.users[block] = 0", "self.users[block] -= 0"),
+        "one user less, not none": (
+            "self.users[block], self.unused[block] = 0, None",
+            "self.users[block] -= 0",
+        ),
+        "the fourth sends other words": (
+            "fourth = server.add(start,",
+            "fourth = server.add(start.flip(0),",
+        ),
+        "nothing is found": ("for found in (0, 4000):", "for found in (0, 400):"),
     },
     "production/variants.md": {
         "the window sees the future": (

@@ -259,8 +259,6 @@ WRONG = {
         "request.failed = not logits.amax().isfinite()",
         "request.failed = False",
     ),
-    "a share of numbers is enough": ("logits.amax().isfinite()", "logits.isfinite().any()"),
-    "who has failed goes on": ("ended = request.failed or", "ended = "),
     "one draws for all": ("[request.generator])", "[next(iter(plan)).generator])"),
 }
 
