@@ -111,7 +111,7 @@ class MultiHeadAttention(nn.Module):
 def _hide_future(x: Tensor, T_q: int, T_k: int) -> Tensor:
     """Return scores, or a mask, that hide the keys after each query, too."""
     future = torch.ones(T_q, T_k, dtype=torch.bool, device=x.device).triu(1)  # after key i
-    return torch.where(future, False if x.dtype == torch.bool else float("-inf"), x)
+    return x.masked_fill(future, False if x.dtype == torch.bool else float("-inf"))
 
 
 def _softmax(scores: Tensor, attn_mask: Tensor | None) -> Tensor:

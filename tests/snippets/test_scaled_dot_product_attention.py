@@ -140,8 +140,8 @@ WRONG = {
         "attn_mask, False",
     ),
     "is_causal shows the future beside a boolean mask": (
-        "torch.where(future, False if",
-        "torch.where(future, True if",
+        "masked_fill(future, False if",
+        "masked_fill(future, True if",
     ),
     "is_causal ignored where weights are asked for": (
         "if is_causal else scores",
