@@ -28,7 +28,6 @@ KINDS = {
     "grouped": {"num_key_value_heads": 2},
     "multi-query": {"num_key_value_heads": 1},
     "wide heads": {"num_key_value_heads": 2, "head_dim": 32},
-    "biases": {"attention_bias": True, "mlp_bias": True},
     "tied": {"tie_word_embeddings": True},
     "another base": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     "linear": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
@@ -103,7 +102,7 @@ def test_the_stored_weights_write_the_same_tokens_in_transformers(tmp_path):
     tokens = torch.stack(some_prompts(128, 128))
     gap, size = (ours(tokens) - model(tokens).logits).abs().max(), ours(tokens).abs().max()
     assert gap < 1e-5 * size  # about 15: a trained model is surer than a random one
-    encode = stored["characters"].index
+    encode = llama["characters"].index
     prompts = [
         torch.tensor([encode(character) for character in prompt])
         for prompt in ("ROMEO:\n", "She rowed the boat to the ", "O")
