@@ -234,10 +234,10 @@ def test_a_weight_that_the_layer_has_no_use_for_does_not_load():
 
 
 def of_a_config():
-    """A layer with a window, as a file describes it."""
-    config = {"model_type": "mistral", "hidden_size": 16, "num_hidden_layers": 1}
-    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 9}
+    """A layer with a window, shared keys and QK-norm, by the file of a Gemma 3."""
+    config = {"model_type": "gemma3_text", "hidden_size": 16, "num_attention_heads": 4}
+    config |= {"num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 1, "sliding_window": 9}
     return layer_of(attention_of(config)[0], **PARTS)
 
 
-CASES = {"a layer of a Mistral": Case(lambda module, x: module(x), texts, of_a_config)}
+CASES = {"a layer of a Gemma 3": Case(lambda module, x: module(x), texts, of_a_config)}
