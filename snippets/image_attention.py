@@ -88,8 +88,8 @@ def window_attention(
     """
     mask = None
     if rows % window or columns % window:  # hide what fills the last windows up
-        real = key.new_ones(rows * columns, 1)
-        mask = to_windows(real, rows, columns, window).mT > 0  # (windows, 1, window²)
+        real = key.new_ones(1, rows * columns, 1)
+        mask = to_windows(real, rows, columns, window).mT > 0  # (1, windows, 1, window²)
     # One leading dimension and the windows in place of heads, as the fused kernel wants them.
     leading, parts = query.shape[:-2], (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
     parts = (to_windows(x, rows, columns, window) for x in parts)
