@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-ROWS = 64  # queries that are taken at a time, so that no T · T numbers are stored
+ROWS = 32  # queries that are taken at a time
 
 
 def index_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:

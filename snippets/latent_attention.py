@@ -70,7 +70,7 @@ class LatentAttention(nn.Module):
         if absorb is None:
             absorb = self.multiplications(T, keys, True) < self.multiplications(T, keys, False)
         read = self._absorbed if absorb else self._expanded
-        causal = attn_mask is None and T > 1
+        causal = attn_mask is None and not past
         context = read(query, kept, attn_mask, is_causal=causal, scale=self.scale)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS = 32  # queries whose keys are copied at a time
+ROWS = 32  # queries that are taken at a time
 
 
 def best_keys(scores: Tensor, k: int) -> Tensor:

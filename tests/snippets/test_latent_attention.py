@@ -289,9 +289,9 @@ def test_the_fused_kernel_runs_and_no_scores_are_stored(absorb, monkeypatch):
     """On a processor it wants equal widths, and no gradient of a mask."""
     seen, operator = [], F.scaled_dot_product_attention
 
-    def watched(query, key, value, **options):
-        seen.append((query.shape[-1], key.shape[-1], value.shape[-1], options.get("attn_mask")))
-        return operator(query, key, value, **options)
+    def watched(query, key, value, mask, **options):
+        seen.append((query.shape[-1], key.shape[-1], value.shape[-1], mask))
+        return operator(query, key, value, mask, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
     layer(**FULL | {"value_dim": 3})(torch.randn(1, 5, 12).double(), absorb=absorb)
@@ -318,16 +318,19 @@ WRONG = {
     ),
     "the triangle starts at the wrong corner": (".tril(past)", ".tril()"),
     "a token after the past sees the next": (".tril(past)", ".tril(past + 1)"),
-    "nothing is hidden": ("causal = attn_mask is None and T > 1", "causal = False"),
+    "nothing is hidden": ("causal = attn_mask is None and not past", "causal = False"),
     "the past is hidden": ("if attn_mask is None and past and T > 1:", "if False:"),
     "the mask is ignored": ("read(query, kept, attn_mask,", "read(query, kept, None,"),
     "the mask of another head": (
         "attn_mask = attn_mask.transpose(1, 2) if",
         "attn_mask = attn_mask.flip(1).transpose(1, 2) if",
     ),
-    "the mask of a token is not turned with it": ("if attn_mask.dim() == 4 else", "if False else"),
     "a pruned matrix as it was": (" and type(projection.weight) is nn.Parameter", ""),
-    "the norm's eps is another": ("eps=1e-6", "eps=1e-5"),
+    "the norm's eps is another": ("RMSNorm(latent_dim, eps=1e-6", "RMSNorm(latent_dim, eps=1e-5"),
+    "the eps of the queries' norm is another": (
+        "RMSNorm(query_latent_dim, eps=1e-6",
+        "RMSNorm(query_latent_dim, eps=1e-5",
+    ),
     "absorbed contexts keep the place": (
         "context[..., : self.latent_dim] @ W_value.mT",
         "context[..., -self.latent_dim :] @ W_value.mT",
@@ -383,7 +386,7 @@ def a_token_of(x):
 
 MIB = {
     "LatentAttention": (
-        14,
+        13,
         lambda x: partial(LatentAttention(64, 1, latent_dim=16, head_dim=64), x[None]),
     ),
     "a token, absorbed": (0, a_token_of),
