@@ -263,8 +263,8 @@ WRONG = {
         ),
         "alone with another draw": ("[draws(seed)], cache=KVCache", "[draws(0)], cache=KVCache"),
         "the memory is large": (
-            "for blocks in (64, 6):\n    server",
-            "for blocks in (64, 60):\n    server",
+            "for blocks in (64, 6):\n    memory",
+            "for blocks in (64, 60):\n    memory",
         ),
         "they come at once": ("if step == 0:", "if step == 1:"),
         "a larger number is even": ("torch.tensor(256.0)", "torch.tensor(64.0)"),
