@@ -65,6 +65,9 @@ class KVCache:
             with torch.inference_mode(False):
                 kept = self._keys.index_select(0, rows), self._values.index_select(0, rows)
             self._keys, self._values = kept
+        noted = getattr(self, "positions", None)  # by a layer with a window, of each text or of all
+        if noted is not None and noted.dim() == 2:
+            self.positions = noted.index_select(0, rows)
 
     @property
     def nbytes(self) -> int:

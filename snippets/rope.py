@@ -90,7 +90,6 @@ def change_pairing(weight: Tensor, head_dim: int, *, to: str, rotary_dim=None) -
     return weight.unflatten(0, (-1, head_dim))[:, order].flatten(0, 1)
 
 
-# --8<-- [start:stretched]
 def stretched(
     rotary_dim, base, *, rope_type=None, type=None, original_max_position_embeddings=None,
     factor=None, low_freq_factor=None, high_freq_factor=None, beta_fast=None, beta_slow=None,
@@ -123,6 +122,3 @@ def stretched(
     kept = [min(max(share, 0.0), 1.0) for share in kept]
     slowed = (f * share + f / factor * (1 - share) for f, share in zip(plain, kept, strict=True))
     return tuple(slowed), attention_factor if kind == "yarn" else 1.0
-
-
-# --8<-- [end:stretched]

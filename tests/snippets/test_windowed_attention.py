@@ -101,6 +101,15 @@ def texts_of_one_batch_have_their_own_positions(part):
     near(result[1:, pad:], made(x[1:, pad:]))
 
 
+def chosen_texts_keep_their_positions(part):
+    x, made, positions = some(2, 8), layer(part), torch.stack([torch.arange(8), 2 * torch.arange(8)])
+    wanted, cache = made(x, positions=positions), KVCache(8)
+    made(x[:, :6], positions=positions[:, :6], cache=cache)
+    cache.select(torch.tensor([1, 0]))
+    result = made(x.flip(0)[:, 6:], positions=positions.flip(0)[:, 6:], cache=cache)
+    near(result, wanted.flip(0)[:, 6:])
+
+
 def a_token_after_it_is_not_seen_even_at_an_earlier_position(part):
     x, made = some(1, 4), layer(part)
     moved = x.clone()
@@ -143,6 +152,7 @@ FACTS = [
     in_pieces_it_is_what_it_is_at_once,
     a_guess_gets_what_its_branch_gets_alone,
     texts_of_one_batch_have_their_own_positions,
+    chosen_texts_keep_their_positions,
     a_token_after_it_is_not_seen_even_at_an_earlier_position,
     a_mask_shows_nothing_that_is_to_come,
     a_cache_may_drop_its_first_tokens,
