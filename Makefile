@@ -59,7 +59,7 @@ labs: $(VENV)/installed ## measure again: execute the labs and store what they p
 	$(BIN)/python -m tools.labs $(LAB)
 
 bench: $(VENV)/installed ## print what the snippets cost beside transformers and PyTorch, as ratios from one run; ARGS="decode" for some rows
-	$(BIN)/python -m tools.bench $(ARGS)
+	$(BIN)/python -m tests.bench $(ARGS)
 
 shake: $(VENV)/installed ## run the book and its tests on twenty simulated processors; PAGE=docs/x.md for one page, ARGS="--seeds 8"
 	$(BIN)/python -m tools.shake $(ARGS) $(PAGE)

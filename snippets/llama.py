@@ -20,7 +20,7 @@ HUGGING_FACE = {
     "W_query": "q_proj", "W_key": "k_proj", "W_value": "v_proj", "out_proj": "o_proj",
     "mlp_norm": "post_attention_layernorm",
 }  # fmt: skip
-CONFIG = {  # an argument of Llama, and what it is called in config.json
+CONFIG = {  # arguments of Llama, in this order, and what they are called in config.json
     "vocab_size": "vocab_size", "embed_dim": "hidden_size", "num_heads": "num_attention_heads",
     "num_layers": "num_hidden_layers", "num_kv_heads": "num_key_value_heads",
     "head_dim": "head_dim", "hidden_dim": "intermediate_size", "norm_eps": "rms_norm_eps",
@@ -139,15 +139,17 @@ class Llama(nn.Module):
         head_dim = head_dim or embed_dim / num_heads
         if head_dim % 2:  # the last channel would be turned with none
             raise ValueError(f"head_dim must be an even number, got {head_dim}")
-        head_dim = int(head_dim)
         rope = {"rope_type": "default", **(rope_scaling or {}), "rope_theta": rope_base}
         rope["rope_type"] = rope.pop("type", rope["rope_type"])
-        given = locals()  # every argument by its name
         super().__init__()
-        self.config = FIXED | {theirs: given[ours] for ours, theirs in CONFIG.items()}
+        given = (
+            vocab_size, embed_dim, num_heads, num_layers, num_kv_heads, int(head_dim), hidden_dim,
+            norm_eps, context_length, tie_weights,
+        )  # fmt: skip
+        self.config = FIXED | dict(zip(CONFIG.values(), given, strict=True))
         self.config |= {"architectures": ["LlamaForCausalLM"], "rope_parameters": rope}
         # A list and no buffer, because .bfloat16() would round a buffer.
-        self.frequencies = rope_frequencies(head_dim, rope_base, rope)
+        self.frequencies = rope_frequencies(int(head_dim), rope_base, rope)
         self.context_length = context_length
         self.token = nn.Embedding(vocab_size, embed_dim)
         self.blocks = nn.ModuleList(LlamaBlock(self.config) for _ in range(num_layers))

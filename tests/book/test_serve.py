@@ -111,6 +111,9 @@ class Slow:
     def __init__(self):
         self.done, self.asked = {}, []
 
+    def __contains__(self, name):
+        return True
+
     def ask(self, name):
         self.asked.append(name)
 

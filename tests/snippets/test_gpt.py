@@ -218,6 +218,14 @@ def logits_that_are_no_numbers_are_refused(part):
                 model.generate(some_tokens(1, 2), 1, temperature)
 
 
+@torch.no_grad()
+def of_equal_tokens_the_first_is_written_at_0(part):
+    model = part.GPT(1000, 8, 8, 1, 1).eval()
+    for weight in model.parameters():
+        weight.zero_()
+    assert not model.generate(torch.zeros(2, 1, dtype=torch.int64), 3, temperature=0).any()
+
+
 FACTS = [
     its_attention_is_the_books_in_outputs_and_gradients,
     a_block_is_pytorchs_own_layer_with_the_norm_first,
@@ -231,6 +239,7 @@ FACTS = [
     dropout_acts_in_training_alone_in_three_places,
     logits_that_are_no_numbers_are_refused,
     it_writes_the_likeliest_token_or_draws_as_generate_does,
+    of_equal_tokens_the_first_is_written_at_0,
     it_is_drawn_as_gpt_2_is,
 ]
 

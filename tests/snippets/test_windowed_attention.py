@@ -102,7 +102,11 @@ def texts_of_one_batch_have_their_own_positions(part):
 
 
 def chosen_texts_keep_their_positions(part):
-    x, made, positions = some(2, 8), layer(part), torch.stack([torch.arange(8), 2 * torch.arange(8)])
+    x, made, positions = (
+        some(2, 8),
+        layer(part),
+        torch.stack([torch.arange(8), 2 * torch.arange(8)]),
+    )
     wanted, cache = made(x, positions=positions), KVCache(8)
     made(x[:, :6], positions=positions[:, :6], cache=cache)
     cache.select(torch.tensor([1, 0]))

@@ -1,7 +1,7 @@
 """How fast are the parts, beside transformers and PyTorch? Prints ratios from one run: `make bench`.
 
-    python -m tools.bench                      every row, in about five minutes
-    python -m tools.bench decode --seconds 20  some of them, for longer
+    python -m tests.bench                      every row, in about five minutes
+    python -m tests.bench decode --seconds 20  some of them, for longer
 
 All run on one thread and are charged their processor time, so that whatever else the machine does
 counts for little. Rivals are shown to compute the same, take turns in every order, and a ratio is
