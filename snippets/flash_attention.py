@@ -10,7 +10,7 @@ Sources: Dao et al. (2022), "FlashAttention", section 3.1 and appendix B; Dao (2
 """
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -37,17 +37,18 @@ def flash_attention(
         raise ValueError(f"value must hold {key.size(-2)} tokens, as key, got {value.size(-2)}")
     if key_mask is not None:
         if key_mask.dtype != torch.bool or key_mask.dim() not in (1, key.dim() - 1):
-            came = f"{key_mask.dtype} of {tuple(key_mask.shape)}"  # for each text, or each head?
+            # Of one dimension less than scores it could be for each text, or for each head.
+            came = f"{key_mask.dtype} of {tuple(key_mask.shape)}"
             raise ValueError(f"key_mask must be boolean, (T_k,) or (..., T_k) as key, got {came}")
         key_mask = key_mask.expand(key.shape[:-1])
     scale = query.size(-1) ** -0.5 if scale is None else scale
     offset = key.size(-2) - query.size(-2) if is_causal else None
-    device, parts = query.device.type, (query, key, value)
-    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if casts:  # here, as PyTorch's operator does, and nowhere below, where sums are wide
-        dtype = torch.get_autocast_dtype(device)
+    device = query.device.type
+    parts = query, key, value
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)  # here, as PyTorch's operator does, and not below
         parts = [x if x.dtype == torch.float64 else x.to(dtype) for x in parts]
-    with torch.autocast(device, enabled=False) if casts else nullcontext():
+    with _without_autocast(device):
         results = FlashAttention.apply(*parts, key_mask, offset, scale, block)
     return results if return_logsumexp else results[0]
 
@@ -91,7 +92,8 @@ class FlashAttention(torch.autograd.Function):
             for columns in seen:
                 k, v = key[..., columns, :].to(wide), value[..., columns, :].to(wide)
                 scores = tile_scores(q, k, key_mask, rows, columns, offset)
-                maximum, before = torch.maximum(maximum, scores.amax(dim=-1)), maximum
+                before = maximum
+                maximum = torch.maximum(maximum, scores.amax(dim=-1))
                 finite = maximum.masked_fill(maximum == -torch.inf, 0.0)  # or -inf - -inf is nan
                 factor = torch.exp(before - finite)
                 powers = torch.exp(scores - finite[..., None])
@@ -112,18 +114,27 @@ class FlashAttention(torch.autograd.Function):
         """Return the gradients, from weights that are computed again, tile by tile."""
         query, key, value, key_mask, context, logsumexp = ctx.saved_tensors
         wide = logsumexp.dtype
+        # The derivative of a logsumexp by a score is its weight: one term more in each row's sum.
         row_sum = (d_context.to(wide) * context).sum(dim=-1) - d_logsumexp  # (..., T_q)
         finite = logsumexp.masked_fill(logsumexp == -torch.inf, 0.0)
         d_query, d_key, d_value = (torch.zeros_like(x, dtype=wide) for x in (query, key, value))
-        for rows, seen in tiles(query.size(-2), key.size(-2), ctx.offset, ctx.block):
-            q = query[..., rows, :].to(wide) * ctx.scale
-            d_c = d_context[..., rows, :].to(wide)
-            for columns in seen:
-                k, v = key[..., columns, :].to(wide), value[..., columns, :].to(wide)
-                scores = tile_scores(q, k, key_mask, rows, columns, ctx.offset)
-                weights = torch.exp(scores - finite[..., rows, None])  # again; they were not kept
-                d_scaled = weights * (d_c @ v.mT - row_sum[..., rows, None])
-                d_query[..., rows, :] += d_scaled @ k * ctx.scale
-                d_key[..., columns, :] += d_scaled.mT @ q
-                d_value[..., columns, :] += weights.mT @ d_c
+        with _without_autocast(query.device.type):  # it may be on where backward() is called
+            for rows, seen in tiles(query.size(-2), key.size(-2), ctx.offset, ctx.block):
+                q = query[..., rows, :].to(wide) * ctx.scale
+                d_c = d_context[..., rows, :].to(wide)
+                for columns in seen:
+                    k, v = key[..., columns, :].to(wide), value[..., columns, :].to(wide)
+                    scores = tile_scores(q, k, key_mask, rows, columns, ctx.offset)
+                    weights = torch.exp(scores - finite[..., rows, None])
+                    d_scores = weights * (d_c @ v.mT - row_sum[..., rows, None])
+                    d_query[..., rows, :] += d_scores @ k * ctx.scale
+                    d_key[..., columns, :] += d_scores.mT @ q
+                    d_value[..., columns, :] += weights.mT @ d_c
         return *(x.to(query.dtype) for x in (d_query, d_key, d_value)), None, None, None, None
+
+
+def _without_autocast(device: str) -> AbstractContextManager:
+    """Keep what is done inside in the dtype of its inputs; some devices, as meta, never cast."""
+    if torch.amp.is_autocast_available(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

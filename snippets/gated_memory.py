@@ -61,9 +61,8 @@ def gated_memory(
         if state is None:
             state = parts[1][..., :0, :].mT @ parts[2][..., :0, :]  # the sum over no tokens: zeros
         for q, k, v, g, b in zip(*(part.split(chunk_size, dim=-2) for part in parts), strict=True):
-            left = g.cumsum(
-                dim=-2
-            ).exp()  # of the state before the chunk, (..., size, 1 or head_dim)
+            # What is left of the state before the chunk, (..., size, 1 or head_dim).
+            left = g.cumsum(dim=-2).exp()
             since = _since(g)
             written = v
             if beta is not None:

@@ -24,6 +24,7 @@ class KVCache:
     def __init__(self, max_tokens: int) -> None:
         self.max_tokens = max_tokens
         self.length = 0  # tokens held so far, which is also the position of the next one
+        self.positions: Tensor | None = None  # (batch, length), where a layer notes them: a window
         self._keys: Tensor | None = None  # (batch, heads, max_tokens, width)
         self._values: Tensor | None = None
 
@@ -65,9 +66,8 @@ class KVCache:
             with torch.inference_mode(False):
                 kept = self._keys.index_select(0, rows), self._values.index_select(0, rows)
             self._keys, self._values = kept
-        noted = getattr(self, "positions", None)  # by a layer with a window, of each text or of all
-        if noted is not None and noted.dim() == 2:
-            self.positions = noted.index_select(0, rows)
+        if self.positions is not None and self.positions.dim() == 2:
+            self.positions = self.positions.index_select(0, rows)
 
     @property
     def nbytes(self) -> int:

@@ -3,15 +3,15 @@
     memory = PagedMemory(len(model.blocks), blocks=64)
     table = memory.find(tokens[:-1])           # blocks of its beginning that are there already
     memory.grow(table, len(tokens))            # room for the rest; False: too few are unused
-    unread, positions = …                      # (texts, new tokens) each
+    unread, positions = …                      # (texts, new tokens) each, equally many
     mask = memory.open([table, …], positions)  # the model reads these texts next
     logits = model(unread, positions=positions, attn_mask=mask, caches=memory.layers)
     memory.keep(table, tokens, start, end)     # its blocks that got full can now be found
     memory.release(table)                      # they are kept until their room is needed
 
-A text is given copies of the rows of its own table, at each step, in each layer: a kernel that
-follows tables copies nothing. Sources: Kwon et al. (2023), "Efficient Memory Management for Large
-Language Model Serving with PagedAttention"; vLLM's documentation, "Automatic Prefix Caching".
+For writing, under torch.no_grad(). A text is given copies of the rows of its own table, at each
+step, in each layer: a kernel that follows tables copies nothing. Sources: Kwon et al. (2023),
+PagedAttention; vLLM's documentation, "Automatic Prefix Caching".
 """
 
 from collections import OrderedDict
@@ -79,7 +79,10 @@ class PagedMemory:
         return table
 
     def grow(self, table: list[int], length: int) -> bool:
-        """Give a text blocks for so many tokens; False, and nothing done, if too few are unused."""
+        """Give a text blocks for so many tokens; False, and nothing done, if too few are unused.
+
+        What `find` has put into the table stays there, until it is released.
+        """
         missing = -(-length // self.size) - len(table)
         if missing > len(self.unused):
             return False
@@ -113,7 +116,7 @@ class PagedMemory:
             self.known.setdefault(name, table[i])
 
     def release(self, table: list[int]) -> None:
-        """End the use of a table's blocks; the last of a beginning is the first to be taken."""
+        """End the use of a table's blocks. Last ones are taken first: they lean on those before."""
         for block in reversed(table):
             self.users[block] -= 1
             if not self.users[block]:

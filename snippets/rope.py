@@ -79,7 +79,8 @@ class RotaryPositions(nn.Module):
 def change_pairing(weight: Tensor, head_dim: int, *, to: str, rotary_dim=None) -> Tensor:
     """Return the weight or bias of W_query or W_key, its rows in the order of the other pairing.
 
-    Where both are changed, scores stay as they are. Values and out_proj have no pairing.
+    Where both are changed, scores stay as they are. Values and out_proj have no pairing. A norm
+    between projection and rotation has a weight for each channel, (head_dim,): change that, too.
     """
     if to not in ("half", "interleaved"):
         raise ValueError(f"to must be 'half' or 'interleaved', got {to!r}")
@@ -114,9 +115,11 @@ def stretched(
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, rotary_dim - 1)
         kept = [1 - (i - low) / (high - low if high > low else 0.001) for i in range(len(plain))]
-        over, under = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1, 0)
-        over, under = (0.1 * by * math.log(factor) + 1 for by in (over, under))
-        attention_factor = attention_factor or over / under
+        if attention_factor is None:
+            over, under = 0.1 * math.log(factor), 0.0
+            if mscale and mscale_all_dim:  # as DeepSeek's files have it
+                over, under = over * mscale, over * mscale_all_dim
+            attention_factor = (over + 1) / (under + 1)
     else:
         raise ValueError(f"rope_type must be default, linear, llama3 or yarn, got {kind!r}")
     kept = [min(max(share, 0.0), 1.0) for share in kept]

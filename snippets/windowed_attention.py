@@ -54,7 +54,8 @@ class Windowed(nn.Module):
         if attn_mask.dtype != torch.bool:
             raise ValueError(f"attn_mask must be boolean, got {attn_mask.dtype}")
         own = torch.arange(past, past + T, device=x.device) if positions is None else positions
-        known = getattr(cache, "positions", own[..., :0])[..., :past]  # of the keys in the cache
+        noted = getattr(cache, "positions", None)
+        known = own[..., :0] if noted is None else noted[..., :past]  # of the keys in the cache
         if known.size(-1) < past:
             raise ValueError(f"cache must be filled by this layer alone, got {past} tokens in it")
         if own.dim() != known.dim():  # one of them is the same for each text

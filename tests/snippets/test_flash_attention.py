@@ -254,6 +254,17 @@ def test_autocast_casts_as_pytorchs_operator_does():
     assert all(gradient.dtype == torch.float32 for gradient in gradients(result, inputs))
 
 
+def test_a_backward_pass_within_autocast_is_the_one_outside():
+    found = []
+    for inside in (True, False):
+        parts = leaves(dtype=torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            context = flash.flash_attention(*parts, block=4)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            found.append(gradients(context, parts))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def test_autocast_leaves_float64_as_pytorchs_operator_does():
     inputs = leaves()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -374,11 +385,11 @@ WRONG = {
         "row_sum[..., rows, None]",
         "row_sum[..., : rows.stop - rows.start, None]",
     ),
-    "the scale is forgotten on the way back": ("d_scaled @ k * ctx.scale", "d_scaled @ k"),
-    "the scale comes twice": ("d_scaled.mT @ q", "d_scaled.mT @ q * ctx.scale"),
+    "the scale is forgotten on the way back": ("d_scores @ k * ctx.scale", "d_scores @ k"),
+    "the scale comes twice": ("d_scores.mT @ q", "d_scores.mT @ q * ctx.scale"),
     "keys hear from the last block of queries alone": (
-        "d_key[..., columns, :] += d_scaled",
-        "d_key[..., columns, :] = d_scaled",
+        "d_key[..., columns, :] += d_scores",
+        "d_key[..., columns, :] = d_scores",
     ),
     "the gradient of the logsumexp is lost": (".sum(dim=-1) - d_logsumexp", ".sum(dim=-1)"),
     "the gradient of the logsumexp is added": (

@@ -316,7 +316,7 @@ WRONG = {
         "angle.sin() * self.attention_factor",
         "angle.sin()",
     ),
-    "the attention factor is not read": ("attention_factor or over / under", "over / under"),
+    "the attention factor is not read": ("if attention_factor is None:", "if True:"),
     "Llama 3 without a ramp": (
         "(trained * frequency / (2 * math.pi) - low) / (high - low) for",
         "float(trained * frequency / (2 * math.pi) > low) for",
