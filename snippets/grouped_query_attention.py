@@ -3,11 +3,14 @@
     attention = GroupedQueryAttention(512, 8, num_kv_heads=2)
     y = attention(x)  # (batch, T, 512) → (batch, T, 512), causal
 
-A cache keeps 2 · num_kv_heads · head_dim numbers a token; T tokens after it get a mask of T · keys.
+A cache keeps 2 · num_kv_heads · head_dim numbers a token. Several tokens at once after a filled
+cache get a mask of tokens · keys bytes.
 Sources: Ainslie et al. (2023), "GQA"; Shazeer (2019), "One Write-Head is All You Need"; Dehghani et
 al. (2023), "Scaling Vision Transformers to 22 Billion Parameters" (qk_norm); OpenAI (2025),
 "gpt-oss Model Card" (sinks); Qiu et al. (2025), "Gated Attention for Large Language Models" (gate).
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -26,10 +29,20 @@ class GroupedQueryAttention(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, num_kv_heads: int | None = None,
-        head_dim: int | None = None, bias=False, out_bias: bool | None = None, rotate=None,
-        qk_norm=False, scale: float | None = None, sinks=False, gate=False,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = False,
+        out_bias: bool | None = None,
+        rotate: Callable[[Tensor, Tensor], Tensor] | None = None,
+        qk_norm: bool = False,
+        scale: float | None = None,
+        sinks: bool = False,
+        gate: bool = False,
+    ) -> None:
         super().__init__()
         if head_dim is None and embed_dim % num_heads:
             raise ValueError(f"num_heads must divide embed_dim={embed_dim}, got {num_heads}")
@@ -102,12 +115,12 @@ def sink_attention(query, key, value, sink, attn_mask=None, is_causal=False, sca
     """
     if attn_mask is not None and attn_mask.dim() == 3:  # one for each text, or for each head?
         raise ValueError(f"attn_mask must be 2-D or 4-D (mask[:, None]), got {attn_mask.shape}")
-    batch, heads, T, width = query.shape
+    batch, heads, T, width = query.shape  # and of values: the same width
     scale = width**-0.5 if scale is None else scale
     sink = sink.view(1, heads, 1, 1).expand(batch, -1, T, -1)
     if T == 1 and not is_causal:
         rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (batch, kv_heads, group, width)
-        scores = (rows * scale @ key.mT).view(batch, heads, 1, key.size(2))
+        scores = ((rows * scale) @ key.mT).view(batch, heads, 1, key.size(2))
         if attn_mask is not None and attn_mask.is_floating_point():
             scores = scores + attn_mask
         elif attn_mask is not None:
@@ -116,10 +129,13 @@ def sink_attention(query, key, value, sink, attn_mask=None, is_causal=False, sca
         scores = torch.cat([scores, sink.to(wide).clamp(min=torch.finfo(wide).min)], dim=-1)
         weights = scores.softmax(dim=-1)[..., :-1].reshape(*rows.shape[:3], key.size(2))
         return (weights.to(value.dtype) @ value).view_as(query)
-    # One channel more: the sink, times 1 in its key, 0 in others. Zeros fill eights, which kernels
-    # with a mask want. is_causal shows query 0 the first key alone, so one query goes before it.
-    most, zeros = torch.finfo(query.dtype).max, 7 - width % 8  # as inf times 0 is nan
+    # The sink becomes the first key, whose value is 0. In one channel more each query holds its
+    # head's sink, the sink's key a 1 and every other key a 0, so that their product is the sink.
+    # Zeros follow up to a multiple of eight channels, which kernels that take a mask want.
+    zeros = 7 - width % 8
+    most = torch.finfo(query.dtype).max  # an infinite sink times the 0 of another key is nan
     query = torch.cat([query, (sink / scale).clamp(-most, most).to(query.dtype)], dim=-1)
+    # is_causal shows query 0 the first key alone, which is the sink: so one query goes before it.
     query = F.pad(query, (0, zeros, int(is_causal), 0))
     first = F.pad(torch.ones_like(key[:, :, :1, :1]), (width, zeros))
     key = torch.cat([first, F.pad(key, (0, 1 + zeros))], dim=2)
