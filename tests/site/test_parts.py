@@ -45,5 +45,6 @@ def test_the_page_of_a_part_fits_each_window(look, width):
 
 def test_the_page_of_a_part_has_a_copy_button_and_offers_no_run(look):
     page = look(ONE)
-    assert page.locator(".highlight [data-copy]").count() == 1
+    boxes = page.locator(".highlight")
+    assert page.locator(".highlight [data-copy]").count() == boxes.count() > 0
     assert page.locator("[data-run]").count() == 0
