@@ -1,5 +1,6 @@
 """attention_of reads whole public files as their authors mean them, and refuses by name what the parts cannot do."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,24 @@ def test_where_a_file_is_silent_its_familys_default_holds(name):
     config = configs.MADE.get(name) or configs.REFUSED[name][0]
     found = getattr(attention_of({k: config[k] for k in config if k != key})[0], field)
     assert (found | wanted if isinstance(wanted, dict) else wanted) == found
+
+
+def test_every_other_layer_of_gemma_2_and_gpt_oss_has_a_window():
+    for model, window in (("gemma2", 4096), ("gpt_oss", 128)):
+        assert [layer.window for layer in attention_of(small(model))] == [window, None] * 2
+
+
+def test_a_stretched_rotation_scales_all_scores_of_a_latent_layer():
+    yarn = {"rope_type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.5}
+    (layer, *_) = attention_of(small("deepseek_v3", rope_scaling=yarn))
+    assert layer.scale == pytest.approx(10**-0.5 * (0.1 * 0.5 * math.log(40.0) + 1) ** 2)
+
+
+def test_the_norm_of_olmo_2_is_over_all_heads_and_that_of_qwen_3_in_each():
+    for model, width in (("olmo2", 32), ("qwen3", 8)):
+        made = layer_of(attention_of(small(model))[0], **PARTS)
+        norms = [part for part in made.modules() if isinstance(part, torch.nn.RMSNorm)]
+        assert norms[0].normalized_shape == (width,)
 
 
 def test_null_says_that_there_is_none_where_the_library_reads_it_so():
