@@ -79,8 +79,10 @@ def rows_of_the_batch_are_chosen_in_any_order(part):
     cache, rows = part.KVCache(6), torch.tensor([2, 0, 0, 1])
     views = cache.update(keys[:, :, :3], values[:, :, :3])
     result = [view.clone() for view in views]
+    cache.positions = torch.tensor([[0, 1, 2], [0, 0, 1], [0, 0, 0]])  # as a window notes them
     cache.select(rows)
     assert cache.length == 3
+    assert cache.positions.tolist() == [[0, 0, 0], [0, 1, 2], [0, 1, 2], [0, 0, 1]]
     found = cache.update(keys[rows, :, 3:], values[rows, :, 3:])
     assert torch.equal(found[0], keys[rows])
     assert torch.equal(found[1], values[rows])
