@@ -1,6 +1,6 @@
-"""Whole config.json files of public models, by model: each key that the file on Hugging Face has, for attention_of.
+"""Whole config.json files of public models, by model, with the keys that the files on Hugging Face have.
 
-Lists that are as long as the model is deep, and the parts about images, are shortened to what matters here.
+They are written down from what is known of these files, and were not compared with them byte by byte. Lists that are as long as the model is deep, and the parts about images, are shortened to what matters here.
 """
 
 
