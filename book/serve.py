@@ -221,9 +221,8 @@ class Served:
         """Draw a MkDocs page unless it is as before; draw its error if it has one."""
         source = page.file.src_uri
         key = _state_of(page, files)
-        ahead = self.ahead if self.ahead and source in self.ahead else None
-        if self.first.setdefault(source, key) != key:
-            ahead = None
+        is_first = self.first.setdefault(source, key) == key
+        ahead = self.ahead if is_first and self.ahead and source in self.ahead else None
         known = self.drawn.get(source, ((),))[0] == key
         if not known and ahead and not ahead.is_done(source):
             self.left.add(source)

@@ -14,7 +14,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -100,8 +99,3 @@ def told(name: str) -> dict[str, tuple[str, object]]:
             for key, value in getattr(file, name, {}).items():
                 found[f"{part}: {key}"] = part, value
     return found
-
-
-def module(part: str) -> ModuleType:
-    """The part as it is."""
-    return importlib.import_module(f"snippets.{part}")
