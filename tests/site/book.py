@@ -56,16 +56,17 @@ NO_BROWSER = (
 # Clicks on the menu's link to an address, and waits until the page is there. Until the sitemap has
 # come the theme lets a click pass, and the browser would load the page anew: here it may not.
 CLICK = """async (address) => {
-  // By what it leads to: the theme's script writes the whole address, a moment later in a slow window.
-  const links = [...document.querySelectorAll(".md-nav--primary .md-nav__link")];
-  const link = links.find(({ href }) => href === address);
+  // By what it leads to, looked for anew in each frame: the theme's script writes the whole address, a
+  // moment later in a slow window, and Firefox may still be reading the menu.
+  const link = () =>
+    [...document.querySelectorAll(".md-nav--primary .md-nav__link")].find(({ href }) => href === address);
   const container = () => document.querySelector('[data-md-component=container]'), left = container();
   let instant = false;
   const watch = (event) => { instant = event.defaultPrevented; event.preventDefault(); };
   addEventListener("click", watch);
   for (let frame = 0; !instant; frame++) {
-    if (frame > 600) throw new Error(`navigation to ${address} is not instant`);
-    link.click();
+    if (frame > 600) throw new Error(`${link() ? "navigation is not instant" : "no link in the menu"}: ${address}`);
+    link()?.click();
     await new Promise(requestAnimationFrame);
   }
   removeEventListener("click", watch);
