@@ -1,184 +1,171 @@
-"""The attention of Parts I and II is that of transformers and of x-transformers, gradients too.
+"""With the same random weights, outputs and gradients are those of the attention layers in transformers and x-transformers."""
 
-Random weights in float64, given to both; tiny sizes, nothing downloaded. Outputs, and the gradients
-of the inputs and of every weight, agree to 1e-10, or to 1e-6 where theirs rounds its softmax to
-float32.
-"""
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
+from snippets.attention_of import attention_of, layer_of, weights_of
 from snippets.causal_self_attention import CausalSelfAttention
 from snippets.cross_attention import CrossAttention
+from snippets.grouped_query_attention import GroupedQueryAttention
+from snippets.latent_attention import LatentAttention
 from snippets.multi_head_attention import MultiHeadAttention
+from snippets.rope import RotaryPositions
 from snippets.self_attention import SelfAttention
+
+pytest.importorskip("transformers")
+
+from transformers import BartConfig, BertConfig, GPT2Config
+from transformers.models.bart.modeling_bart import BartAttention
+from transformers.models.bert.modeling_bert import BertSelfAttention
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+from tests.peers.test_attention_of import CASES, LATENT, small_model
 
 # Theirs, while they are imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-pytest.importorskip("transformers")
-
-from transformers import BartConfig, BertConfig, GPT2Config  # noqa: E402
-from transformers.models.bart.modeling_bart import BartAttention  # noqa: E402
-from transformers.models.bert.modeling_bert import BertSelfAttention  # noqa: E402
-from transformers.models.gpt2.modeling_gpt2 import GPT2Attention  # noqa: E402
-
+PARTS = {"rotary": RotaryPositions, "grouped": GroupedQueryAttention, "latent": LatentAttention}
 T, S, WIDTH = 5, 7, 12
-HEADS = [1, 2, 4]
+EXACT, IN_FLOAT32 = 1e-10, 2e-5  # theirs turns, norms, or takes its softmax in float32
+BART = {"W_query": "q_proj", "W_key": "k_proj", "W_value": "v_proj", "out_proj": "out_proj"}
+BERT = {"W_query": "query", "W_key": "key", "W_value": "value"}
+X = {"W_query": "to_q", "W_key": "to_k", "W_value": "to_v", "out_proj": "to_out"}
 
 
-@pytest.fixture(autouse=True)
-def in_float64():
-    """Draw all weights and inputs in float64, the same in each run."""
-    torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+def drawn(module):
+    """The module in float64, with all weights drawn anew: biases begin as zeros, which hide mistakes."""
+    for parameter in module.double().eval().parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return module
+
+
+def holding(ours, theirs, names):
+    """Our layer, with the weights of those of their modules that the names tell."""
+    ours = ours.double()
+    for own, other in names.items():
+        if hasattr(ours, own):
+            getattr(ours, own).load_state_dict(getattr(theirs, other).state_dict())
+    return ours
 
 
 def tokens(length=T, width=WIDTH):
-    """Return a batch of two sequences that ask for gradients."""
-    return torch.randn(2, length, width, requires_grad=True)
+    return torch.randn(2, length, width, dtype=torch.float64, requires_grad=True)
 
 
-def take(ours, **matrices):
-    """Let our projections hold theirs: W_query=(weight, bias), each (out, in), as leaves."""
-    with torch.no_grad():
-        for name, (weight, bias) in matrices.items():
-            projection = getattr(ours, name)
-            projection.weight.copy_(weight)
-            if bias is not None:
-                projection.bias.copy_(nn.init.normal_(bias))  # zero at first, which hides mistakes
+def heads(count):
+    """Multi-head attention that ends before its last projection, which a test takes from theirs."""
+    attention = MultiHeadAttention(WIDTH, count)
+    attention.out_proj = nn.Identity()
+    return attention
 
 
-def assert_alike(result, wanted, inputs, pairs, bar=1e-10):
-    """Assert equal outputs, and equal gradients of the inputs and of pairs of weights."""
-    assert result.shape == wanted.shape
-    assert (result - wanted).abs().max() <= bar
-    direction = torch.randn_like(wanted)
-    leaves = [*inputs, *(ours for ours, _, _ in pairs)]
-    mine = torch.autograd.grad(result, leaves, direction, retain_graph=True)
-    leaves = [*inputs, *(theirs for _, theirs, _ in pairs)]
-    hers = torch.autograd.grad(wanted, leaves, direction, retain_graph=True)
-    readers = [whole] * len(inputs) + [read for _, _, read in pairs]
-    for one, other, read in zip(mine, hers, readers, strict=True):
-        assert (one - read(other)).abs().max() <= bar
+# Each makes (ours, theirs, their inputs, how far apart they may be): two functions of the same inputs.
 
 
-def whole(matrix):
-    """The gradient of a matrix, as it is."""
-    return matrix
-
-
-def linear_pairs(ours, theirs):
-    """Return (ours, theirs, how to read its gradient) for each weight and bias of name → nn.Linear."""
-    pairs = []
-    for name, other in theirs.items():
-        pairs.append((getattr(ours, name).weight, other.weight, whole))
-        if other.bias is not None:
-            pairs.append((getattr(ours, name).bias, other.bias, whole))
-    return pairs
-
-
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-@pytest.mark.parametrize("num_heads", HEADS)
-def test_causal_attention_is_that_of_gpt2(num_heads, backend):
-    config = GPT2Config(n_embd=WIDTH, n_head=num_heads, n_positions=16, resid_pdrop=0, attn_pdrop=0)
-    config._attn_implementation = backend
-    theirs = GPT2Attention(config, layer_idx=0).eval()
-    x, future = tokens(), torch.full((T, T), -torch.inf).triu(1)
-    nn.init.normal_(theirs.c_attn.bias)
-    wanted = theirs(x, attention_mask=future[None, None])[0]
-    ours = MultiHeadAttention(WIDTH, num_heads)
-    with torch.no_grad():
-        parts = zip(theirs.c_attn.weight.chunk(3, dim=1), theirs.c_attn.bias.chunk(3), strict=True)
-        names = ("W_query", "W_key", "W_value")
-        for name, (weight, bias) in zip(names, parts, strict=True):
-            getattr(ours, name).weight.copy_(weight.T)
-            getattr(ours, name).bias.copy_(bias)
-        ours.out_proj.weight.copy_(theirs.c_proj.weight.T)
-        ours.out_proj.bias.copy_(theirs.c_proj.bias)
-    pairs = [(ours.out_proj.weight, theirs.c_proj.weight, lambda it: it.T)]
-    for i, name in enumerate(names):
-
-        def rows(it, i=i):
-            return it.chunk(3, dim=1)[i].T
-
-        pairs.append((getattr(ours, name).weight, theirs.c_attn.weight, rows))
-    assert_alike(ours(x, is_causal=True), wanted, [x], pairs)
-    weights = ours(x, is_causal=True, need_weights=True)[1]
-    assert not weights.triu(1).any()
-    if num_heads == 1:  # one head without an output projection
-        one = CausalSelfAttention(WIDTH, WIDTH, bias=True)
-        one.load_state_dict({k: v for k, v in ours.state_dict().items() if "out" not in k})
-        assert_alike(ours.out_proj(one(x)), wanted, [x], [])
-
-
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-@pytest.mark.parametrize("num_heads", HEADS)
-def test_attention_to_both_sides_is_that_of_bert(num_heads, backend):
-    config = BertConfig(
-        hidden_size=WIDTH, num_attention_heads=num_heads, attention_probs_dropout_prob=0
+def gpt2(ours, count, **options):
+    config = GPT2Config(n_embd=WIDTH, n_head=count, attn_implementation="sdpa")
+    theirs, ours = drawn(GPT2Attention(config, layer_idx=0)), ours.double()
+    rows = zip(theirs.c_attn.weight.T.chunk(3), theirs.c_attn.bias.chunk(3), strict=True)
+    for name, (weight, bias) in zip(BERT, rows, strict=True):
+        getattr(ours, name).load_state_dict({"weight": weight, "bias": bias})
+    future = torch.full((1, 1, T, T), -torch.inf, dtype=torch.float64).triu(1)
+    return (
+        lambda x: theirs.c_proj(ours(x, **options)),
+        lambda x: theirs(x, attention_mask=future)[0],
+        [tokens()],
+        EXACT,
     )
-    config._attn_implementation = backend
-    theirs, x = BertSelfAttention(config).eval(), tokens()
+
+
+def bert(ours, count):
+    config = BertConfig(hidden_size=WIDTH, num_attention_heads=count, attn_implementation="sdpa")
+    theirs = drawn(BertSelfAttention(config))
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()[:, None, None, :]
-    added = torch.zeros(keep.shape).masked_fill(~keep, -torch.inf)
-    ours = MultiHeadAttention(WIDTH, num_heads)
-    named = {"W_query": theirs.query, "W_key": theirs.key, "W_value": theirs.value}
-    take(ours, **{name: (it.weight, it.bias) for name, it in named.items()})
-    nn.init.eye_(ours.out_proj.weight)  # theirs ends before the projection
-    nn.init.zeros_(ours.out_proj.bias)
-    wanted = theirs(x, attention_mask=added)[0]
-    for mask in (keep, added):
-        assert_alike(ours(x, attn_mask=mask), wanted, [x], linear_pairs(ours, named))
-    if num_heads == 1:
-        one = SelfAttention(WIDTH, WIDTH, bias=True)
-        one.load_state_dict({k: v for k, v in ours.state_dict().items() if "out" not in k})
-        assert_alike(one(x, attn_mask=keep[:, 0]), wanted, [x], linear_pairs(one, named))
+    mask = keep if count > 1 else keep[:, 0]
+    ours = holding(ours, theirs, BERT)
+    return (
+        lambda x: ours(x, attn_mask=mask),
+        lambda x: theirs(x, attention_mask=keep)[0],
+        [tokens()],
+        EXACT,
+    )
 
 
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-@pytest.mark.parametrize("crossed", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize("num_heads", HEADS)
-def test_attention_to_a_source_is_that_of_bart(num_heads, crossed, backend):
-    config = BartConfig(d_model=WIDTH)
-    config._attn_implementation = backend
-    theirs = BartAttention(WIDTH, num_heads, is_decoder=crossed, config=config, layer_idx=0).eval()
-    x, source = tokens(), tokens(S)
-    inputs = [x, source] if crossed else [x]
-    ours = MultiHeadAttention(WIDTH, num_heads)
-    named = {"W_query": theirs.q_proj, "W_key": theirs.k_proj, "W_value": theirs.v_proj}
-    named["out_proj"] = theirs.out_proj
-    take(ours, **{name: (it.weight, it.bias) for name, it in named.items()})
-    wanted = theirs(x, key_value_states=source if crossed else None)[0]
-    assert_alike(ours(*inputs), wanted, inputs, linear_pairs(ours, named))
-    if num_heads == 1 and crossed:
-        one = CrossAttention(WIDTH, WIDTH, WIDTH, bias=True)
-        one.load_state_dict({k: v for k, v in ours.state_dict().items() if "out" not in k})
-        assert_alike(ours.out_proj(one(x, source)), wanted, inputs, [])
+def bart(ours, count, crossed=True):
+    config = BartConfig(d_model=WIDTH, attn_implementation="sdpa")
+    theirs = drawn(BartAttention(WIDTH, count, is_decoder=crossed, config=config, layer_idx=0))
+    ours = holding(ours, theirs, BART)
+    project = nn.Identity() if hasattr(ours, "out_proj") else theirs.out_proj
+    return (
+        lambda *inputs: project(ours(*inputs)),
+        lambda x, source=None: theirs(x, key_value_states=source)[0],
+        [tokens(), tokens(S)] if crossed else [tokens()],
+        EXACT,
+    )
 
 
-@pytest.mark.parametrize("flash", [False, True])
-@pytest.mark.parametrize("crossed", [False, True], ids=["causal", "cross"])
-def test_attention_is_that_of_x_transformers(crossed, flash):
-    x_transformers = pytest.importorskip("x_transformers")
-    theirs = x_transformers.Attention(
-        WIDTH,
-        heads=3,
-        dim_head=4,
-        dim_context=9 if crossed else None,
-        causal=not crossed,
-        flash=flash,
-    ).eval()
-    x, source = tokens(), tokens(S, 9)
-    inputs = [x, source] if crossed else [x]
-    ours = MultiHeadAttention(WIDTH, 3, kv_dim=9 if crossed else None, bias=False)
-    named = {"W_query": theirs.to_q, "W_key": theirs.to_k, "W_value": theirs.to_v}
-    named["out_proj"] = theirs.to_out
-    take(ours, **{name: (it.weight, it.bias) for name, it in named.items()})
-    wanted = theirs(*inputs)
-    wanted = wanted[0] if isinstance(wanted, tuple) else wanted
-    pairs, bar = linear_pairs(ours, named), 1e-10 if flash else 1e-6  # written out, in float32
-    assert_alike(ours(*inputs, is_causal=not crossed), wanted, inputs, pairs, bar)
+def x_transformers(crossed):
+    width = 9 if crossed else None
+    theirs = pytest.importorskip("x_transformers").Attention(
+        WIDTH, heads=3, dim_head=4, dim_context=width, causal=not crossed, flash=True
+    )
+    ours = MultiHeadAttention(WIDTH, 3, kv_dim=width, bias=False)
+    ours = holding(ours, drawn(theirs), X)
+    inputs = [tokens(), tokens(S, 9)] if crossed else [tokens()]
+    return partial(ours, is_causal=not crossed), theirs, inputs, EXACT
+
+
+def family(kind, options, read_as=None):
+    """The last layer of a small model, made here from its configuration."""
+    model, config = small_model(kind, options)
+    theirs = model.model.layers[-1].self_attn
+    layer = attention_of(config | {"model_type": read_as or kind})[-1]
+    ours = layer_of(layer, **PARTS).double().eval()
+    ours.load_state_dict(weights_of(layer, model.state_dict()))
+    x = tokens(9, config["hidden_size"])
+    how = {"position_embeddings": model.model.rotary_emb(x, torch.arange(9)[None])}
+    how["attention_mask"] = torch.full((1, 1, 9, 9), -torch.inf, dtype=torch.float64).triu(1)
+    return ours, lambda x: theirs(x, **how)[0], [x], IN_FLOAT32
+
+
+V2 = {key: value for key, value in LATENT.items() if key != "head_dim"}
+LAYERS = {
+    "GPT-2": lambda: gpt2(heads(3), 3, is_causal=True),
+    "GPT-2, one head": lambda: gpt2(CausalSelfAttention(WIDTH, WIDTH, bias=True), 1),
+    "BERT": lambda: bert(heads(3), 3),
+    "BERT, one head": lambda: bert(SelfAttention(WIDTH, WIDTH, bias=True), 1),
+    "BART": lambda: bart(MultiHeadAttention(WIDTH, 3), 3, crossed=False),
+    "BART, to a source": lambda: bart(MultiHeadAttention(WIDTH, 3), 3),
+    "BART, one head": lambda: bart(CrossAttention(WIDTH, WIDTH, WIDTH, bias=True), 1),
+    "x-transformers": lambda: x_transformers(crossed=False),
+    "x-transformers, to a source": lambda: x_transformers(crossed=True),
+    "Llama": lambda: family(*CASES["llama"]),
+    "Qwen3": lambda: family(*CASES["qwen3"]),
+    "gpt-oss": lambda: family(*CASES["gpt_oss"]),
+    "Qwen3-Next": lambda: family(*CASES["qwen3_next"]),
+    "DeepSeek-V2": lambda: family("deepseek_v2", V2, "deepseek_v3"),
+    "DeepSeek-V2, plain queries": lambda: family(
+        "deepseek_v2", V2 | {"q_lora_rank": None, "attention_bias": True}, "deepseek_v3"
+    ),
+    "DeepSeek-V3": lambda: family(*CASES["deepseek_v3, stretched"]),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_outputs_and_gradients_are_theirs(layer):
+    torch.manual_seed(0)
+    ours, theirs, inputs, bar = LAYERS[layer]()
+    result, expected = ours(*inputs), theirs(*inputs)
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    direction = torch.randn_like(expected)
+    pairs = [(result, expected)]
+    pairs += zip(
+        torch.autograd.grad(result, inputs, direction),
+        torch.autograd.grad(expected, inputs, direction),
+        strict=True,
+    )
+    for one, other in pairs:
+        atol = bar * max(1.0, other.abs().max().item())
+        torch.testing.assert_close(one, other, rtol=0, atol=atol)

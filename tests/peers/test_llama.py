@@ -16,34 +16,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.files import stored
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
+SIZES = {"vocab_size": 65, "hidden_size": 64, "intermediate_size": 168, "num_hidden_layers": 3}
+SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 128, "eos_token_id": None}
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 32}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500_000.0}
 KINDS = {
-    "multi-head": {"num_key_value_heads": 4},
-    "grouped": {"num_key_value_heads": 2},
-    "multi-query": {"num_key_value_heads": 1},
-    "wide heads": {"num_key_value_heads": 2, "head_dim": 32},
-    "tied": {"tie_word_embeddings": True},
-    "another base": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-    "linear": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
-    "llama3": {"rope_parameters": LLAMA3 | {"rope_theta": 500_000.0}},
+    "multi-head": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    "grouped, with wide heads": {"num_key_value_heads": 2, "head_dim": 32},
+    "multi-query, linear": {"num_key_value_heads": 1, "rope_parameters": LINEAR},
+    "tied, llama3": {"tie_word_embeddings": True, "rope_parameters": LLAMA3},
 }
-
-
-def theirs(**changes):
-    """A small Llama of transformers, drawn large enough that every token matters."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 65, "hidden_size": 64, "intermediate_size": 168}
-    sizes |= {"num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 128}
-    model = LlamaForCausalLM(LlamaConfig(**sizes | {"eos_token_id": None} | changes))
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    return model.eval()
 
 
 @torch.no_grad()
@@ -53,77 +36,61 @@ def their_text(model, prompts, n):
     tokens = torch.stack([nn.functional.pad(p, (longest - len(p), 0)) for p in prompts])
     real = torch.stack([torch.arange(longest) >= longest - len(p) for p in prompts])
     written = model.generate(
-        tokens,
-        attention_mask=real.long(),
-        max_new_tokens=n,
-        do_sample=False,
-        pad_token_id=0,
+        tokens, attention_mask=real.long(), max_new_tokens=n, do_sample=False, pad_token_id=0
     )
     return [row[longest - len(p) :] for row, p in zip(written, prompts, strict=True)]
 
 
-def some_prompts(*lengths):
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randint(65, (length,), generator=generator) for length in lengths]
-
-
-def same(found, wanted):
-    return len(found) == len(wanted) and all(map(torch.equal, found, wanted))
-
-
-@pytest.fixture(params=KINDS)
-def checkpoint(request, tmp_path):
-    """A folder as transformers saves it, and the model that it saved."""
-    model = theirs(**KINDS[request.param])
-    model.save_pretrained(tmp_path)
-    return tmp_path, model
-
-
 @torch.no_grad()
-def test_a_checkpoint_of_transformers_writes_the_same_tokens_here(checkpoint):
-    folder, model = checkpoint
+def assert_same_logits(ours, theirs):
+    tokens = torch.randint(65, (2, 100), generator=torch.Generator().manual_seed(1))
+    logits = ours(tokens)
+    atol = 1e-5 * max(1.0, logits.abs().max().item())
+    torch.testing.assert_close(theirs(tokens).logits, logits, rtol=0, atol=atol)
+
+
+def assert_same_texts(ours, theirs, prompts):
+    expected = their_text(theirs, prompts, 40)
+    for cache in (None, KVCache):
+        assert all(map(torch.equal, generate(ours, prompts, 40, 0, cache=cache), expected))
+
+
+def read_from(folder):
+    """Our model, from the two files that transformers has saved in a folder."""
     ours = Llama.from_config(json.loads((folder / "config.json").read_text())).eval()
     ours.load_hugging_face(load_file(folder / "model.safetensors"))
-    tokens = torch.stack(some_prompts(100, 100))
-    assert torch.allclose(ours(tokens), model(tokens).logits, rtol=0, atol=1e-5)
-    prompts = some_prompts(3, 17, 1, 8)
-    for cache in (None, KVCache):
-        assert same(generate(ours, prompts, 40, 0, cache=cache), their_text(model, prompts, 40))
+    return ours
 
 
-@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_transformers_is_the_same_here_and_there_again(kind, tmp_path):
+    torch.manual_seed(0)
+    theirs = LlamaForCausalLM(LlamaConfig(**SIZES | KINDS[kind])).eval()
+    for parameter in theirs.parameters():  # large enough that every token matters
+        nn.init.normal_(parameter, std=0.2)
+    theirs.save_pretrained(tmp_path)
+    ours = read_from(tmp_path)
+    assert_same_logits(ours, theirs)
+    prompts = [torch.randint(65, (length,)) for length in (3, 17, 1, 8)]
+    assert_same_texts(ours, theirs, prompts)
+    again = LlamaForCausalLM(LlamaConfig(**ours.config, eos_token_id=None)).eval()
+    tied = ours.config["tie_word_embeddings"]
+    missing, unknown = again.load_state_dict(ours.to_hugging_face(), strict=False)
+    assert (missing, unknown) == (["lm_head.weight"] * tied, [])
+    assert_same_logits(ours, again)
+
+
 def test_the_stored_weights_write_the_same_tokens_in_transformers(tmp_path):
     llama = stored("llama")
     ours = Llama.from_config(llama["config"]).eval()
     ours.load_state_dict(llama["weights"])
-    config = LlamaConfig(**ours.config, eos_token_id=None)
-    model = LlamaForCausalLM(config).eval()
-    model.load_state_dict(ours.to_hugging_face())
-    tokens = torch.stack(some_prompts(128, 128))
-    gap, size = (ours(tokens) - model(tokens).logits).abs().max(), ours(tokens).abs().max()
-    assert gap < 1e-5 * size  # about 15: a trained model is surer than a random one
+    theirs = LlamaForCausalLM(LlamaConfig(**ours.config, eos_token_id=None)).eval()
+    theirs.load_state_dict(ours.to_hugging_face())
     encode = llama["characters"].index
-    prompts = [
-        torch.tensor([encode(character) for character in prompt])
-        for prompt in ("ROMEO:\n", "She rowed the boat to the ", "O")
-    ]
-    written = generate(ours, prompts, 60, 0, cache=KVCache)
-    assert same(written, their_text(model, prompts, 60))
-    model.save_pretrained(tmp_path)
-    again = Llama.from_config(json.loads((tmp_path / "config.json").read_text()))
-    again.load_hugging_face(load_file(tmp_path / "model.safetensors"))
-    assert torch.equal(again(tokens), ours(tokens))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@torch.no_grad()
-def test_what_is_made_here_loads_there_without_a_missing_or_unknown_weight(kind):
-    ours = Llama.from_config(theirs(**KINDS[kind]).config.to_dict())
-    for parameter in ours.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    model = LlamaForCausalLM(LlamaConfig(**ours.config)).eval()
-    tied = ours.config["tie_word_embeddings"]
-    missing, unknown = model.load_state_dict(ours.to_hugging_face(), strict=not tied)
-    assert (missing, unknown) == (["lm_head.weight"] * tied, [])
-    tokens = torch.stack(some_prompts(30, 30))
-    assert torch.allclose(ours(tokens), model(tokens).logits, rtol=0, atol=1e-5)
+    prompts = ("ROMEO:\n", "She rowed the boat to the ", "O")
+    assert_same_logits(ours, theirs)
+    prompts = [torch.tensor([encode(one) for one in prompt]) for prompt in prompts]
+    assert_same_texts(ours, theirs, prompts)
+    theirs.save_pretrained(tmp_path)
+    tokens = torch.arange(65)[None]
+    assert torch.equal(read_from(tmp_path)(tokens), ours(tokens))

@@ -5,6 +5,7 @@ The same facts are asked of the parts and of wrong versions of them, so the fact
 
 import copy
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,92 +50,74 @@ def works(what: str) -> Iterator[None]:
         pytest.fail(f"{what} raises {type(error).__name__}: {error}")
 
 
-def assert_equal(
-    what: str, result: Tensor, wanted: Tensor, dtype: torch.dtype, slack: float = 1.0
-) -> None:
+def assert_equal(what: str, result: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
     """Assert the same shape, and an error within the dtype's share of the largest magnitude."""
     assert result.shape == wanted.shape, f"{what}: shape {result.shape}, wanted {wanted.shape}"
     result, wanted = result.detach().double(), wanted.detach().double()
     assert result.isfinite().all(), f"{what}: not finite: {result}"
-    if result.numel() == 0:
-        return
-    error = (result - wanted).abs().max().item()
-    allowed = slack * TOLERANCE[dtype] * max(1.0, wanted.abs().max().item())
-    assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g}"
+    if result.numel():
+        error = (result - wanted).abs().max().item()
+        allowed = TOLERANCE[dtype] * max(1.0, wanted.abs().max().item())
+        assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g}"
 
 
-def in_float64(leaves: Leaves) -> Leaves:
-    """Return the same numbers as float64 leaves."""
-    return {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
-
-
-def gradients(output: Tensor, leaves: Leaves, seed: int = 0) -> Leaves:
+def gradients(output: Tensor, leaves: Leaves) -> Leaves:
     """Return the gradient of a random weighting of output with respect to every leaf."""
-    if not output.requires_grad:  # an oracle's answer to no query at all
-        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     direction = torch.randn(output.shape, generator=generator, dtype=torch.float64)
     found = torch.autograd.grad(
-        output, list(leaves.values()), direction.to(output.dtype), allow_unused=True
+        output, list(leaves.values()), direction.to(output.dtype), materialize_grads=True
     )
-    return {
-        name: torch.zeros_like(leaf) if gradient is None else gradient
-        for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
-    }
+    return dict(zip(leaves, found, strict=True))
 
 
-def outputs_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
+def outputs_equal_the_definition(problem: Problem) -> None:
     """Contexts, and weights where the part returns them, are the oracle's; a hidden key weighs 0."""
-    context, weights = problem.oracle(in_float64(problem.leaves))
+    context, weights = problem.oracle(problem.leaves)
     for need_weights in problem.paths:
         ours, our_weights = problem.call(problem.leaves, need_weights)
-        assert ours.dtype == problem.dtype, f"context is {ours.dtype}, wanted {problem.dtype}"
-        assert_equal(f"context, need_weights={need_weights}", ours, context, problem.dtype, slack)
+        assert_equal(f"context, need_weights={need_weights}", ours, context, torch.float64)
         if need_weights:
-            assert_equal("weights", our_weights, weights, problem.dtype, slack)
+            assert_equal("weights", our_weights, weights, torch.float64)
             assert (our_weights[problem.bias == -torch.inf] == 0).all(), "a hidden key has weight"
 
 
-def gradients_equal_the_definition(problem: Problem, slack: float = 1.0) -> None:
+def gradients_equal_the_definition(problem: Problem) -> None:
     """Each input and each parameter gets the oracle's gradient, on both paths."""
-    leaves = in_float64(problem.leaves)
-    context = problem.oracle(leaves)[0]
-    wanted = gradients(context, leaves)
-    # The gradient of a parameter adds up a term of each query. Each is rounded, and they may cancel.
-    slack *= max(1.0, context[..., 0].numel() / 8)
+    wanted = gradients(problem.oracle(problem.leaves)[0], problem.leaves)
     for need_weights in problem.paths:
         result = gradients(problem.call(problem.leaves, need_weights)[0], problem.leaves)
         for name in wanted:
             what = f"gradient of {name}, need_weights={need_weights}"
-            assert_equal(what, result[name], wanted[name], problem.dtype, slack)
+            assert_equal(what, result[name], wanted[name], torch.float64)
 
 
 def a_query_without_keys_gets_zeros(problem: Problem) -> None:
-    """Rows hidden everywhere: weights 0, context 0, and nothing but zeros in the gradient."""
+    """Rows hidden everywhere: weights 0, context 0, and zeros in the gradient, without a NaN on the way."""
     empty = (problem.bias == -torch.inf).all(-1)  # (..., T_q)
     several_heads = "out_proj.weight" in problem.leaves
     rows = empty.all(-2) if several_heads else empty  # (..., T_q), empty in every head
     # Of a context of zeros, out_proj leaves its bias, which alone has a gradient.
     wanted = problem.leaves.get("out_proj.bias", torch.zeros(()))
-    for need_weights in problem.paths:
-        context, weights = problem.call(problem.leaves, need_weights)
-        if need_weights:
-            assert (weights[empty] == 0).all(), "weights of an empty row"
-        assert (context[rows] == wanted).all(), f"empty row, need_weights={need_weights}: {context}"
-        for name, gradient in gradients(context[rows], problem.leaves).items():
-            what = f"gradient of {name}, need_weights={need_weights}"
-            assert name == "out_proj.bias" or (gradient == 0).all(), what
+    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
+        for need_weights in problem.paths if rows.any() else ():
+            context, weights = problem.call(problem.leaves, need_weights)
+            if need_weights:
+                assert (weights[empty] == 0).all(), "weights of an empty row"
+            assert (context[rows] == wanted).all(), f"need_weights={need_weights}: {context}"
+            for name, gradient in gradients(context[rows], problem.leaves).items():
+                what = f"gradient of {name}, need_weights={need_weights}"
+                assert name == "out_proj.bias" or (gradient == 0).all(), what
 
 
 def the_future_cannot_change_the_past(problem: Problem) -> None:
     """Replace every token after t, in every input: outputs up to t stay the same, bit for bit."""
-    if not problem.causal:
-        return
     longest = max(problem.leaves[name].size(-2) for name in problem.inputs)
-    for t in range(longest - 1):
-        same, changed = dict(problem.leaves), dict(problem.leaves)
+    for t in range(longest - 1) if problem.causal else ():
+        same = {name: leaf.detach() for name, leaf in problem.leaves.items()}
+        changed = dict(same)
         for name in problem.inputs:
-            same[name], changed[name] = (problem.leaves[name].detach().clone() for _ in range(2))
+            changed[name] = same[name].clone()
             changed[name][..., t + 1 :, :] = 7.0 - 3.0 * same[name][..., t + 1 :, :]
         for need_weights in problem.paths:
             before = problem.call(same, need_weights)[0][..., : t + 1, :]

@@ -5,9 +5,7 @@ Parts are listed nowhere: each file of snippets/ is asked, with what its own tes
 
 import ast
 import copy
-import os
 import re
-import subprocess
 import sys
 from collections import defaultdict
 
@@ -21,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from tests.devices import made_without_device
 from tests.snippets import parts
 from tests.snippets.facts import assert_equal, first_to_notice
-from tests.snippets.parts import FILES, ROOT
+from tests.snippets.parts import FILES
 from tests.snippets.problems import edited
 
 every_file = pytest.mark.parametrize("part", FILES)
@@ -31,92 +29,70 @@ LINES = defaultdict(
 )
 
 
-def tree(part):
-    """The file, as Python reads it."""
-    return ast.parse(FILES[part].read_text(encoding="utf-8"))
-
-
-def functions(part):
-    """Each function and class of a file, within others too."""
-    kinds = ast.FunctionDef | ast.ClassDef
-    return [node for node in ast.walk(tree(part)) if isinstance(node, kinds)]
+def code(part):
+    """Return the text of a file, what Python reads in it, and each function and class, within others too."""
+    text = FILES[part].read_text(encoding="utf-8")
+    tree, kinds = ast.parse(text), ast.FunctionDef | ast.ClassDef
+    return text, tree, [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
 @every_file
 def test_it_imports_torch_and_python_alone(part):
-    imported = set()
-    for node in ast.walk(tree(part)):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").partition(".")[0])
-    assert imported - sys.stdlib_module_names == {"torch"}
+    imports = re.findall(r"^\s*(?:import|from) ([\w.]+)", code(part)[0], re.MULTILINE)
+    assert {name.partition(".")[0] for name in imports} - sys.stdlib_module_names == {"torch"}
 
 
 @every_file
 def test_it_is_read_from_top_to_bottom(part):
-    text = FILES[part].read_text(encoding="utf-8")
+    text, tree, nodes = code(part)
     assert text.count("\n") <= LINES[part]
-    for node in [tree(part), *functions(part)]:
-        lines = (ast.get_docstring(node) or "").count("\n") + 1
-        most = 15 if isinstance(node, ast.FunctionDef | ast.Module) else 25
-        assert lines <= most, f"{getattr(node, 'name', part)} has a docstring of {lines} lines"
-    for node in functions(part):
-        if node.name in ("forward", "__init__"):
-            said = ast.get_docstring(node) is not None
-            code = node.end_lineno - (node.body[said].lineno if len(node.body) > said else 0) + 1
-            assert code <= 30, f"{node.name} has {code} lines"
-
-
-@every_file
-def test_what_others_may_call_says_what_it_is(part):
-    for node in functions(part):
-        public = not node.name.startswith("_")
-        assert not public or node.name == "extra_repr" or ast.get_docstring(node), node.name
+    for node in (tree, *nodes):
+        name, said = getattr(node, "name", part), ast.get_docstring(node)
+        most = 25 if isinstance(node, ast.ClassDef) else 15
+        assert (said or "").count("\n") < most, f"{name} has a docstring of more than {most} lines"
+        assert said or name.startswith("_") or name == "extra_repr", f"{name} says nothing"
+        if name in ("forward", "__init__"):
+            lines = node.end_lineno - node.body[said is not None].lineno + 1
+            assert lines <= 30, f"{name} has {lines} lines"
 
 
 @every_file
 def test_it_keeps_to_what_pytorch_promises(part):
-    text = FILES[part].read_text(encoding="utf-8")
-    for private in re.findall(r"(\w+)\._(?!_)\w", text):
-        assert private in ("self", "cls"), f"{private}._…"
-    overridden = {node.name for node in functions(part)} & set(dir(torch.nn.Module))
+    text, _, nodes = code(part)
+    assert set(re.findall(r"(\w+)\._(?!_)\w", text)) <= {
+        "self",
+        "cls",
+    }  # and nobody's private names
+    overridden = {node.name for node in nodes} & set(dir(torch.nn.Module))
     assert overridden <= {"forward", "extra_repr", "__init__"}
-    assert not re.search(r"suppress\(|except \w*Error|__name__", text)
+    # The last of them imports sympy, which takes a first call seconds.
+    assert not re.search(r"suppress\(|except \w*Error|__name__|broadcast_shapes", text)
 
 
 @every_file
 def test_each_tensor_is_made_where_its_neighbours_are(part):
-    assert made_without_device(tree(part)) == []
+    assert made_without_device(code(part)[1]) == []
 
 
 def test_what_has_one_name_in_several_files_is_the_same_code():
     named = defaultdict(set)
     for part in FILES:
-        for node in tree(part).body:
+        for node in code(part)[1].body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 named[node.name].add(ast.unparse(node))
     assert {name for name, codes in named.items() if len(codes) > 1} == set()
 
 
-# What is wrong, and must be noticed
+# What is true, and what is wrong and must be noticed
 
 WRONG = parts.told("WRONG")
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_version_breaks_a_fact(what):
-    part, edits = WRONG[what]
-    facts = sys.modules[f"tests.snippets.test_{part}"].FACTS
-    edits = edits if isinstance(edits[0], tuple) else (edits,)
-    assert first_to_notice(facts, edited(part, *edits)), "every fact holds"
+def facts(part):
+    return getattr(sys.modules.get(f"tests.snippets.test_{part}"), "FACTS", ())
 
 
-FACTS = {
-    f"{part}: {fact.__name__}": (part, fact)
-    for part in FILES
-    for fact in getattr(sys.modules.get(f"tests.snippets.test_{part}"), "FACTS", ())
-}
+FACTS = {f"{part}: {fact.__name__}": (part, fact) for part in FILES for fact in facts(part)}
 
 
 @pytest.mark.parametrize("what", FACTS)
@@ -125,9 +101,15 @@ def test_of_the_file_it_is_true_that(what):
     fact(edited(part))
 
 
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_version_breaks_a_fact(what):
+    part, edits = WRONG[what]
+    edits = edits if isinstance(edits[0], tuple) else (edits,)
+    assert first_to_notice(facts(part), edited(part, *edits)), "every fact holds"
+
+
 # Dtypes and devices
 
-TRIED = ("float64", "float32", "bfloat16", "autocast")
 CASES = parts.told("CASES")
 
 
@@ -135,14 +117,9 @@ def test_every_file_is_tried():
     assert {part for part, _ in CASES.values()} == FILES.keys()
 
 
-def as_tuple(result):
-    """One result or several, as several."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
 def results(case, tried):
     """Return the results of a case, and its inputs and weights with their gradients, by name."""
-    dtype = {"autocast": torch.float32}.get(tried) or getattr(torch, tried)
+    dtype = torch.float32 if tried == "autocast" else getattr(torch, tried)
     torch.manual_seed(0)
     module = case.module()
     if module is not None:
@@ -153,7 +130,7 @@ def results(case, tried):
     for leaf in leaves.values():
         leaf.requires_grad_(case.backward)
     with torch.autocast("cpu", torch.bfloat16, enabled=tried == "autocast"):
-        made = as_tuple(case.call(module, *inputs))
+        made = tensors(case.call(module, *inputs))
     if not case.backward:
         return made, {}
     directions = [parts.some(*one.shape, seed=i).to(one.dtype) for i, one in enumerate(made)]
@@ -172,7 +149,7 @@ def farthest(result, exact, *terms):
 
 
 @pytest.mark.filterwarnings("error:Mismatch dtype between input and weight:UserWarning")
-@pytest.mark.parametrize("tried", TRIED)
+@pytest.mark.parametrize("tried", ["float64", "float32", "bfloat16", "autocast"])
 @pytest.mark.parametrize("what", CASES)
 def test_it_is_right_in_each_dtype(what, tried):
     _, case = CASES[what]
@@ -198,14 +175,10 @@ def test_it_is_right_in_each_dtype(what, tried):
 @pytest.mark.parametrize("what", [what for what, (_, case) in CASES.items() if case.meta])
 def test_where_tensors_have_no_numbers_it_makes_the_same_shapes(what):
     _, case = CASES[what]
-    module = case.module()
-    here = as_tuple(
-        case.call(module, *case.inputs())
-        if module is None
-        else case.call(module.double(), *case.inputs())
-    )
-    inputs = [x.to("meta") for x in case.inputs()]
-    there = as_tuple(case.call(None if module is None else module.to("meta"), *inputs))
+    module, inputs = case.module(), case.inputs()
+    here = tensors(case.call(module and module.double(), *inputs))
+    inputs = [x.to("meta") for x in inputs]
+    there = tensors(case.call(module and module.to("meta"), *inputs))
     assert [(x.shape, x.dtype) for x in there] == [(x.shape, x.dtype) for x in here]
     assert {x.device.type for x in there} == {"meta"}
 
@@ -213,6 +186,7 @@ def test_where_tensors_have_no_numbers_it_makes_the_same_shapes(what):
 # Exported, compiled, copied, saved
 
 MODULES = parts.told("MODULES")
+every_module = pytest.mark.parametrize("what", MODULES)
 
 
 def example(module, T):
@@ -224,65 +198,43 @@ def example(module, T):
     return (x, x.flip(1)) if type(module).__name__ == "CrossAttention" else (x,)
 
 
-@pytest.mark.parametrize("what", MODULES)
+def assert_same_at(lengths, one, other):
+    """Assert that both modules give the same at each of these numbers of tokens."""
+    for length in lengths:
+        inputs = example(other, length)
+        assert_equal(f"{length} tokens", one(*inputs), other(*inputs), torch.float32)
+
+
+@every_module
 @torch.no_grad()
 def test_exported_once_it_serves_every_length(what):
-    torch.manual_seed(0)
     module = MODULES[what][1]().eval()
     T = torch.export.Dim("T", min=2, max=32)
     inputs = example(module, 5)
     exported = torch.export.export(module, inputs, dynamic_shapes=tuple({1: T} for _ in inputs))
-    for length in (2, 5, 9, 32):
-        inputs = example(module, length)
-        assert_equal(f"{length} tokens", exported.module()(*inputs), module(*inputs), torch.float32)
+    assert_same_at((2, 5, 9, 32), exported.module(), module)
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("what", MODULES)
+@every_module
 @torch.no_grad()
 def test_compiled_once_it_serves_every_length(what):
-    torch.manual_seed(0)
     module = MODULES[what][1]().eval()
     torch._dynamo.reset()
     compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
-    for length in (5, 9, 32):
-        inputs = example(module, length)
-        with torch.compiler.set_stance("default" if length == 5 else "fail_on_recompile"):
-            result = compiled(*inputs)
-        assert_equal(f"{length} tokens", result, module(*inputs), torch.float32)
+    assert_same_at([5], compiled, module)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert_same_at((9, 32), compiled, module)
 
 
-@pytest.mark.parametrize("what", MODULES)
+@every_module
 @torch.no_grad()
 def test_a_copy_and_its_weights_give_the_same(what):
-    torch.manual_seed(0)
     module, other = MODULES[what][1]().eval(), MODULES[what][1]().eval()
     other.load_state_dict(module.state_dict())
     inputs = example(module, 5)
     for one in (copy.deepcopy(module), other):
         assert torch.equal(one(*inputs), module(*inputs))
-
-
-def test_a_first_call_imports_no_sympy():
-    """It takes seconds to import, and torch.broadcast_shapes does so."""
-    calls = """
-import sys, torch
-from tests.devices import made_without_device
-from tests.snippets import parts
-before = "sympy" in sys.modules
-for part, case in parts.told("CASES").values():
-    torch.manual_seed(0)
-    module = case.module()
-    case.call(module.double() if module is not None else None, *case.inputs())
-    if not before and "sympy" in sys.modules:
-        sys.exit(f"{part} imports sympy")
-"""
-    # Hypothesis, which test files import, asks for sympy only where it is there already.
-    done = subprocess.run(
-        [sys.executable, "-c", calls], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 # What it costs
@@ -312,7 +264,7 @@ class Bytes(TorchDispatchMode):
 
 
 def tensors(tree):
-    """Return the tensors in what an operator takes or gives."""
+    """Return the tensors in what is called, or in what it gives."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
