@@ -3,12 +3,7 @@
 import pytest
 import torch
 
-from snippets.image_attention import (
-    RotaryPositions2D,
-    grid_positions,
-    to_patches,
-    window_attention,
-)
+from snippets.image_attention import RotaryPositions2D, grid_positions, to_patches, window_attention
 
 pytest.importorskip("transformers")
 

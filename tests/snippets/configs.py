@@ -60,70 +60,48 @@ DELTA |= {"rope_scaling": None, "use_sliding_window": False, "shared_expert_inte
 # Files of which every layer is made.
 MADE = {
     "Llama 2 7B": file(
-        "llama", (4096, 32, 32, 32, 32000), **LLAMA, rope_scaling=None, rope_theta=10000.0
+        "llama", (4096, 32, 32, 32, 32000), **LLAMA, rope_scaling=None, rope_theta=10000.0,
     ),
     "Llama 3.1 8B": file(
-        "llama",
-        (4096, 32, 32, 8, 128256),
-        **LLAMA,
-        rope_scaling=LLAMA3,
-        rope_theta=500000.0,
+        "llama", (4096, 32, 32, 8, 128256), **LLAMA, rope_scaling=LLAMA3, rope_theta=500000.0,
         eos_token_id=[128001, 128008, 128009],
     ),
     "Llama 3.2 1B": file(
-        "llama",
-        (2048, 16, 32, 8, 128256),
-        **LLAMA,
-        head_dim=64,
-        rope_theta=500000.0,
+        "llama", (2048, 16, 32, 8, 128256), **LLAMA, head_dim=64, rope_theta=500000.0,
         rope_scaling=LLAMA3 | {"factor": 32.0},
     ),
-    "TinyLlama 1.1B": file("llama", (2048, 22, 32, 4, 32000), pretraining_tp=1, rope_scaling=None),
+    "TinyLlama 1.1B": file(
+        "llama", (2048, 22, 32, 4, 32000), pretraining_tp=1, rope_scaling=None,
+    ),
     "SmolLM2 1.7B": file(
-        "llama",
-        (2048, 24, 32, 32, 49152),
-        **LLAMA,
-        is_llama_config=True,
-        rope_interleaved=False,
-        rope_scaling=None,
-        rope_theta=130000,
-        pad_token_id=2,
+        "llama", (2048, 24, 32, 32, 49152), **LLAMA, is_llama_config=True,
+        rope_interleaved=False, rope_scaling=None, rope_theta=130000, pad_token_id=2,
         **{"transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}},
     ),
     "DeepSeek R1 Distill Llama 8B": file(
-        "llama", (4096, 32, 32, 8, 128256), **LLAMA, rope_scaling=LLAMA3, rope_theta=500000.0
+        "llama", (4096, 32, 32, 8, 128256), **LLAMA, rope_scaling=LLAMA3, rope_theta=500000.0,
     ),
     "Mistral 7B v0.1": file(
-        "mistral", (4096, 32, 32, 8, 32000), rope_theta=10000.0, sliding_window=4096
+        "mistral", (4096, 32, 32, 8, 32000), rope_theta=10000.0, sliding_window=4096,
     ),
     "Mistral 7B v0.3": file(
-        "mistral", (4096, 32, 32, 8, 32768), rope_theta=1000000.0, sliding_window=None
+        "mistral", (4096, 32, 32, 8, 32768), rope_theta=1000000.0, sliding_window=None,
     ),
     "Mistral Nemo 12B": file(
-        "mistral", (5120, 40, 32, 8, 131072), head_dim=128, rope_theta=1e6, sliding_window=None
+        "mistral", (5120, 40, 32, 8, 131072), head_dim=128, rope_theta=1e6, sliding_window=None,
     ),
     "Mistral Small 3.1 24B": {
-        "architectures": ["Mistral3ForConditionalGeneration"],
-        "image_token_index": 10,
-        "model_type": "mistral3",
-        "multimodal_projector_bias": False,
-        "projector_hidden_act": "gelu",
-        "spatial_merge_size": 2,
-        "text_config": file(
-            "mistral", (5120, 40, 32, 8, 131072), head_dim=128, rope_theta=1e9, sliding_window=None
-        ),
-        "torch_dtype": "bfloat16",
+        "architectures": ["Mistral3ForConditionalGeneration"], "image_token_index": 10,
+        "model_type": "mistral3", "multimodal_projector_bias": False, "vision_feature_layer": -1,
+        "projector_hidden_act": "gelu", "spatial_merge_size": 2, "torch_dtype": "bfloat16",
         "vision_config": {"model_type": "pixtral", "hidden_size": 1024, "rope_theta": 10000.0},
-        "vision_feature_layer": -1,
+        "text_config": file(
+            "mistral", (5120, 40, 32, 8, 131072), head_dim=128, rope_theta=1e9, sliding_window=None,
+        ),
     },
     "Mixtral 8x7B": file(
-        "mixtral",
-        (4096, 32, 32, 8, 32000),
-        num_experts_per_tok=2,
-        num_local_experts=8,
-        output_router_logits=False,
-        rope_theta=1e6,
-        router_aux_loss_coef=0.02,
+        "mixtral", (4096, 32, 32, 8, 32000), num_experts_per_tok=2, num_local_experts=8,
+        output_router_logits=False, rope_theta=1e6, router_aux_loss_coef=0.02,
         sliding_window=None,
     ),
     "Qwen2 7B": file("qwen2", (3584, 28, 28, 4, 152064), **QWEN),
@@ -132,32 +110,20 @@ MADE = {
     "Qwen3 8B": file("qwen3", (4096, 36, 32, 8, 151936), **QWEN3),
     "Qwen3 30B A3B": file("qwen3_moe", (2048, 48, 32, 4, 151936), **QWEN3, **EXPERTS),
     "Qwen3-Next 80B": file(
-        "qwen3_next", (2048, 48, 16, 2, 151936), **EXPERTS, **DELTA, rms_norm_eps=1e-06
+        "qwen3_next", (2048, 48, 16, 2, 151936), **EXPERTS, **DELTA, rms_norm_eps=1e-06,
     ),
     "Gemma 3 1B": file(
-        "gemma3_text",
-        (1152, 26, 4, 1, 262144),
-        **GEMMA | {"sliding_window": 512, "attn_logit_softcapping": None},
-        rope_local_base_freq=10000,
-        sliding_window_pattern=6,
-        rope_scaling=None,
-    )
-    | {"rope_theta": 1000000},
+        "gemma3_text", (1152, 26, 4, 1, 262144),
+        **GEMMA | {"sliding_window": 512, "attn_logit_softcapping": None, "rope_theta": 1000000},
+        rope_local_base_freq=10000, sliding_window_pattern=6, rope_scaling=None,
+    ),
     "Gemma 3 4B": {  # which leaves most to the library
-        "architectures": ["Gemma3ForConditionalGeneration"],
-        "boi_token_index": 255999,
-        "eoi_token_index": 256000,
-        "eos_token_id": [1, 106],
-        "image_token_index": 262144,
-        "initializer_range": 0.02,
-        "mm_tokens_per_image": 256,
-        "model_type": "gemma3",
+        "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999,
+        "eoi_token_index": 256000, "eos_token_id": [1, 106], "image_token_index": 262144,
+        "initializer_range": 0.02, "mm_tokens_per_image": 256, "model_type": "gemma3",
         "text_config": {
-            "hidden_size": 2560,
-            "intermediate_size": 10240,
-            "model_type": "gemma3_text",
-            "num_hidden_layers": 34,
-            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+            "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
             "sliding_window": 1024,
         },
         "torch_dtype": "bfloat16",
@@ -165,43 +131,27 @@ MADE = {
     },
     "Phi-3 mini 4k": file("phi3", (3072, 32, 32, 32, 32064), **PHI, sliding_window=2047),
     "Phi-4 14B": file(
-        "phi3", (5120, 40, 40, 10, 100352), **PHI | {"rope_theta": 250000}, sliding_window=None
+        "phi3", (5120, 40, 40, 10, 100352), **PHI | {"rope_theta": 250000}, sliding_window=None,
     ),
     "OLMo 2 7B": file(
-        "olmo2",
-        (4096, 32, 32, 32, 100352),
-        attention_bias=False,
-        rope_scaling=None,
-        rope_theta=500000,
-        rms_norm_eps=1e-06,
-        pad_token_id=100277,
+        "olmo2", (4096, 32, 32, 32, 100352), attention_bias=False, rope_scaling=None,
+        rope_theta=500000, rms_norm_eps=1e-06, pad_token_id=100277,
     ),
     "GLM-4 9B": file(
-        "glm4",
-        (4096, 40, 32, 2, 151552),
-        attention_bias=False,
-        head_dim=128,
-        partial_rotary_factor=0.5,
-        rope_theta=10000.0,
-        pad_token_id=151329,
+        "glm4", (4096, 40, 32, 2, 151552), attention_bias=False, head_dim=128,
+        partial_rotary_factor=0.5, rope_theta=10000.0, pad_token_id=151329,
         eos_token_id=[151329, 151336, 151338],
     ),
     "gpt-oss 20B": file(
-        "gpt_oss",
-        (2880, 24, 64, 8, 201088),
-        **GPT_OSS,
-        num_local_experts=32,
+        "gpt_oss", (2880, 24, 64, 8, 201088), **GPT_OSS, num_local_experts=32,
         layer_types=["sliding_attention", "full_attention"] * 12,
     ),
     "DeepSeek V3": file(
-        "deepseek_v3",
-        (7168, 61, 128, 128, 129280),
-        **DEEPSEEK,
+        "deepseek_v3", (7168, 61, 128, 128, 129280), **DEEPSEEK, rms_norm_eps=1e-06,
         auto_map={"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
-        rms_norm_eps=1e-06,
         quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]},
     ),
-}
+}  # fmt: skip
 # Files that are described and not made, or refused at once → what the error says.
 REFUSED = {
     "Gemma 2 2B": (

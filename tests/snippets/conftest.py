@@ -1,9 +1,4 @@
-"""Hypothesis settings: a fast, repeatable profile, and a thorough one for a longer look.
-
-HYPOTHESIS_PROFILE=thorough pytest tests/snippets
-"""
-
-import os
+"""Hypothesis tries the same examples each time, so that a red test is red for everybody; threads are as many as asked."""
 
 import pytest
 import torch
@@ -15,19 +10,17 @@ settings.register_profile(
     "fast",
     max_examples=25,
     deadline=None,
-    derandomize=True,  # the same examples each time, so a red test is red for everybody
+    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", max_examples=500, deadline=None, database=None)
+# A simulated processor is many times slower, and `make shake` has twenty.
 settings.register_profile("processor", settings.get_profile("fast"), max_examples=6)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_configure(config):
-    """Try fewer examples on a simulated processor: it is many times slower, and `make shake` has twenty."""
-    if config.getoption("processor") is not None and "HYPOTHESIS_PROFILE" not in os.environ:
-        settings.load_profile("processor")
+    on_processor = config.getoption("processor") is not None
+    settings.load_profile("processor" if on_processor else "fast")
 
 
 @pytest.fixture(autouse=True, scope="session")
