@@ -118,7 +118,7 @@ def a_key_that_changes_nothing_passes(part):
     nothing |= {"_attn_implementation": "eager", "vocab_size": 5, "image_token_index": 4}
     for model, family in part.FAMILIES.items():
         windows = {"sliding_window": 5} if "sliding_window" in family.defaults else {}
-        more = nothing | part.NEUTRAL | windows | {"sliding_window_size": 5} if windows else nothing
+        more = nothing | part.NEUTRAL | ({"sliding_window_size": 5} if windows else {})
         more = {key: value for key, value in more.items() if key not in family.defaults}
         config = small(model, **windows)
         assert part.attention_of(config | more) == part.attention_of(config)

@@ -13,7 +13,8 @@ from snippets import llama as real
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.rope import RotaryPositions
-from tests.snippets.parts import VOCABULARY, Case, tokens
+from tests.snippets.parts import VOCABULARY, Case
+from tests.snippets.parts import tokens as some_texts
 
 VOCAB = 11
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -310,7 +311,7 @@ WRONG = {
 
 CASES = {
     "llama": Case(
-        lambda m, x: m(x), tokens, lambda: real.Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)
+        lambda m, x: m(x), some_texts, lambda: real.Llama(VOCABULARY, 16, 4, 2, num_kv_heads=2)
     )
 }
 MODULES = {"Llama": lambda: real.Llama(VOCAB, 8, 2, 1, num_kv_heads=1, hidden_dim=12)}
