@@ -101,7 +101,7 @@ def windows_memories_scales_and_norms_are_those_of_the_family(part):
     for model, width in (("olmo2", 32), ("qwen3", 8)):  # over all heads, and in each
         made = part.layer_of(first(part, model, rms_norm_eps=0.1), **PARTS)
         norms = [module for module in made.modules() if isinstance(module, torch.nn.RMSNorm)]
-        assert norms[0].normalized_shape == (width,)
+        assert [norm.normalized_shape for norm in norms[:1]] == [(width,)]
         assert {norm.eps for norm in norms} == {0.1}
 
 
@@ -271,7 +271,7 @@ WRONG = {
     "one norm's epsilon for all": (
         "attention.query_norm.eps = attention.key_norm.eps = layer.norm_eps", "pass",
     ),
-    "the norm of all heads is that of each": ('layer.norm == "all":  # a projection', "False:  # a projection"),
+    "no norm over all heads": ('layer.norm == "all":  # a projection', "False:  # a projection"),
     "norms without the one": ("more = 1 if layer.one_more", "more = 0 if layer.one_more"),
     "a key that is not understood passes": ("elif not _changes_nothing(key, value, config):", "elif False:"),
     "a window keeps one more": ("self.window - 1", "self.window"),
