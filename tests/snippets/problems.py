@@ -48,6 +48,7 @@ def execute(name: str, source: str) -> ModuleType:
 class Case:
     """What to make. Sizes that a part does not know are ignored by its builder."""
 
+    dtype = torch.float64  # of every case
     batch: tuple[int, ...] = (2,)
     T_q: int = 4
     T_k: int = 4
