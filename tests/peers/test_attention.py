@@ -1,4 +1,4 @@
-"""With the same random weights, outputs and gradients are those of the attention layers in transformers and x-transformers."""
+"""With the same random weights it is the attention of GPT-2, BERT, BART, Llama, Qwen3, gpt-oss, Qwen3-Next and DeepSeek in transformers, and of x-transformers: each part that of those that have it."""
 
 from functools import partial
 

@@ -209,7 +209,7 @@ def with_one_key_less(config):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_where_a_file_is_silent_the_layers_are_the_librarys(name):
+def test_where_a_file_is_silent_the_layers_are_those_of_the_library(name):
     refused = set()
     for dropped, config in [("", KNOWN[name]), *with_one_key_less(KNOWN[name])]:
         try:
@@ -227,7 +227,7 @@ def test_where_a_file_is_silent_the_layers_are_the_librarys(name):
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_each_key_that_the_librarys_attention_reads_is_read_or_refused(kind):
+def test_each_key_that_the_attention_of_the_library_reads_is_read_or_refused(kind):
     """The source of the library's layers: what they take from the configuration has a say."""
     name = kind.removesuffix("_text")
     file = importlib.import_module(f"transformers.models.{name}.modeling_{name}")

@@ -23,7 +23,7 @@ HEAD_DIM = 8
         (kimi.chunk_kimi_delta_attention, HEAD_DIM),
     ],
 )
-def test_it_is_the_gated_delta_rule_of_qwen3_next_and_that_of_kimi_linear(rule, channels):
+def test_outputs_and_the_state_are_those_of_both_in_steps_and_in_chunks(rule, channels):
     torch.manual_seed(0)
     query, key = torch.randn(2, 2, 6, 70, HEAD_DIM)  # (batch, heads, T, channels)
     value = torch.randn(2, 6, 70, 10 if channels == 1 else HEAD_DIM)  # Kimi's has one width

@@ -69,7 +69,7 @@ SILENT = {
 }
 
 
-def where_a_file_is_silent_its_familys_default_holds(part):
+def where_a_file_is_silent_the_default_of_its_family_holds(part):
     for (name, dropped), (field, value) in SILENT.items():
         config = configs.MADE.get(name) or configs.REFUSED[name][0]
         layers = part.attention_of({key: config[key] for key in config if key != dropped})
@@ -245,7 +245,7 @@ def norms_that_are_stored_less_one_have_it_added_and_other_names_stay(part):
 
 FACTS = [
     each_layer_of_a_public_file_is_made_or_refused_with_the_reason,
-    where_a_file_is_silent_its_familys_default_holds,
+    where_a_file_is_silent_the_default_of_its_family_holds,
     null_says_that_there_is_none_where_the_library_reads_it_so,
     windows_memories_scales_and_norms_are_those_of_the_family,
     older_and_newer_files_say_the_same,
