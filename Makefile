@@ -7,7 +7,7 @@ WORKERS ?= 2
 SITE ?= site
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,9 +75,6 @@ pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin t
 	sed -e 's/+cpu / /' -e 's/ -c [^,]*standing.txt, / /' -e '/^#/d' -e '/^$$/d' .venv/pins/compiled.txt >> .venv/pins/requirements.txt
 	echo '-e .' >> .venv/pins/requirements.txt
 	mv .venv/pins/requirements.txt .
-
-mutants: $(VENV)/installed ## damage every output of the book and count what the checker catches
-	$(BIN)/python -m tools.mutants
 
 screenshots: $(VENV)/installed ## take the pictures of the README anew
 	$(BIN)/python -m tests.site.screenshots
