@@ -26,7 +26,7 @@ def update(page: Page) -> int:
     """Bring the outputs of `page` up to date; return how many changed.
 
     An output within tolerance stays as it is. Raises Refused under CI, when a block raises
-    what the page does not announce, closes stdout or runs too long, when what would be written is
+    what the page does not announce or runs too long, when what would be written is
     something else in a second run, as an address or a time is, when an output that has options
     would go, when what was printed would not be read back the same or cannot be drawn, and when the
     page changed meanwhile or is read-only; the page is then untouched.
@@ -106,20 +106,14 @@ def _edits(page: Page, results: list[Result]) -> list[Edit]:
     edits = []
     for block, result in zip(page.steps, results, strict=True):
         failure = compare.check(page, block, result)
-        if failure and (result.broken or result.raised != (block.raises or "")):
+        if failure and (result.unshown or result.raised != (block.raises or "")):
             raise Refused(failure.report)
-        if failure and not _may_differ(page, block):
+        if failure and not compare.may_differ(page, block):
             printed = compare.text_of(block, result)
             if block.output and block.output.options and not printed:
                 raise Refused(f"{failure.report} yourself, since its options would be lost")
             edits.append(_edit(page, block, printed))
     return edits
-
-
-def _may_differ(page: Page, block: Block) -> bool:
-    """Say whether the output of `block` belongs to the reference platform, and this is another."""
-    varies = block.output and "varies" in block.output.options
-    return bool(varies) and not compare.on_reference_platform(page.root)
 
 
 def _check(new: Page, page: Page, results: list[Result]) -> None:
@@ -128,7 +122,7 @@ def _check(new: Page, page: Page, results: list[Result]) -> None:
         raise Refused(f"{page.name}: what would be written would be read as other blocks")
     for block, result in zip(new.steps, results, strict=True):
         failure = compare.check(new, block, result)
-        if failure and not _may_differ(new, block):
+        if failure and not compare.may_differ(new, block):
             raise Refused(f"what would be written would not agree: {failure.report}")
     new.check_drawn()
 

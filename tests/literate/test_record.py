@@ -147,12 +147,6 @@ def test_a_run_of_some_blocks_leaves_the_record_there_is(project):
     assert found(project)
 
 
-@pytest.mark.lab
-def test_a_run_for_a_debugger_leaves_no_record(project, no_torch):
-    project.runpytest_subprocess("docs/a.md", "--pdb").assert_outcomes(passed=3)
-    assert found(project) is None
-
-
 def test_an_output_that_differs_on_this_platform_alone_is_not_counted(project):
     text = PAGE.replace("```output\n2.0000", '```output varies="masks"\n3.0000')
     write(project, "docs/a.md", text)
@@ -282,12 +276,12 @@ def test_a_check_says_all_that_does_not_hold_at_a_line(project):
     assert "1.4142 stands in no output" in report
 
 
-def test_a_check_says_what_was_not_run(project):
+def test_a_check_says_what_follows_from_another_failure(project):
     write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
     failures = record.check(reader.read(project.path / "docs/a.md"))
     _, *later = failures.values()
-    assert [report.split(": ")[0] for report in later] == ["docs/a.md:8", "docs/a.md:16"]
-    assert all("the block on line 4 failed first" in report for report in later)
+    assert len(later) == 2
+    assert all("follows from the failure of the block on line 4" in report for report in later)
 
 
 def test_a_check_keeps_the_record(project):
