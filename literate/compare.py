@@ -146,7 +146,7 @@ def check(page: Page, block: Block, result: Result) -> Failure | None:
     if not printed:
         what = f"{where} prints nothing; print what is wanted here, or delete this output"
         return failure(output.line, what)
-    accept = f"To accept it: python -m literate update {_path(page)}"
+    accept = f"To accept it: python -m literate update {path_of(page)}"
     if block.is_bound:
         what = "a bound number of the text is another now; with what its expression comes to"
         return failure(output.line, what, so_far, accept) if printed != output.text else None
@@ -160,7 +160,7 @@ def run_and_check(run: Run, block: Block) -> Failure | None:
     """Run a page up to `block`; return why it does not hold, and if so, why that is excused, or None."""
     result, page = run.upto(block), run.page
     if why := block.fence.options.get("skip"):
-        return Failure(block.line, "", excuse=f"{_path(page)}:{block.line}: skipped: {why}")
+        return Failure(block.line, "", excuse=f"{path_of(page)}:{block.line}: skipped: {why}")
     failure = check(page, block, result)
     if failure and (before := _cause(run, block, result)):
         failure.follows = before.line
@@ -168,7 +168,7 @@ def run_and_check(run: Run, block: Block) -> Failure | None:
     if failure and may_differ(page, block) and not result.raised:
         why = block.output.options["varies"] if block.output else ""
         differs = f"varies ({why}); it differs on this platform"
-        failure.excuse = f"{_path(page)}:{failure.line}: {differs}"
+        failure.excuse = f"{path_of(page)}:{failure.line}: {differs}"
     return failure
 
 
@@ -328,11 +328,11 @@ def _diff(differing: list[Difference]) -> str:
 
 def _failure(page: Page, line: int, what: str, *parts: str) -> Failure:
     text = page.lines[line - 1].strip() if 0 < line <= len(page.lines) else ""
-    report = [f"{_path(page)}:{line}: {what}", f"{line:5} | {text}"]
+    report = [f"{path_of(page)}:{line}: {what}", f"{line:5} | {text}"]
     return Failure(line, "\n".join(report + [part.rstrip("\n") for part in parts if part]))
 
 
-def _path(page: Page) -> str:
+def path_of(page: Page) -> str:
     """Return the path of a page as it can be typed where this process was started."""
     return Path(os.path.relpath(page.path)).as_posix()
 

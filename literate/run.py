@@ -217,11 +217,11 @@ class Run:
 
     def _printed(self) -> str:
         """Return what the page has printed since this was last asked."""
-        return self.printed.read(child.MOST_PRINTED).decode("utf-8", "backslashreplace")
+        return self.printed.readall()[: child.MOST_PRINTED].decode("utf-8", "backslashreplace")
 
     def _errors(self, block: Block) -> str:
         """Return what the page wrote to standard error since this was last asked, as `_relabel` does."""
-        text = self.errors.read(child.MOST_PRINTED).decode("utf-8", "backslashreplace")
+        text = self.errors.readall()[: child.MOST_PRINTED].decode("utf-8", "backslashreplace")
         text = self._relabel(text, block)[0]
         return text.replace(str(self.page.path), name_of(self.page.path))
 

@@ -53,7 +53,7 @@ def _refuse_what_moves(page: Page, results: list[Result], again: list[Result]) -
         if not compare.check(page, block, first):
             continue
         one, other = (compare.text_of(block, result) for result in (first, second))
-        where = f"{page.name}:{block.line}: the block on line {block.line}"
+        where = f"{compare.path_of(page)}:{block.line}: the block on line {block.line}"
         if address := ADDRESS.search(one):  # by chance it may be the same twice
             raise Refused(f"{where} prints {address[0]!r}, which is another in each process")
         if found := compare.differences(one, other):
@@ -68,9 +68,9 @@ def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None 
     Raises Refused where the page or what it includes is no longer what was read, or is read-only, or
     where the new page could not be read; and whatever `check` raises, which is given the new page.
     """
-    path, changed = page.path, Refused(f"{page.name}: changed meanwhile; run again")
+    path, changed = page.path, Refused(f"{compare.path_of(page)}: changed meanwhile; run again")
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise Refused(f"{page.name}: is read-only")
+        raise Refused(f"{compare.path_of(page)}: is read-only")
     # The suffix of a page, since it is read as one; the dot keeps it from being one of the book.
     new = path.with_name(f".{path.stem}.{os.getpid()}.tmp.md")
     old = path.read_bytes()
@@ -87,7 +87,7 @@ def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None 
         new.replace(path)
     except PageError as error:
         what = f"what would be written is no page, in its line {error.line}"
-        raise Refused(f"{page.name}: {what}: {error.message}") from None
+        raise Refused(f"{compare.path_of(page)}: {what}: {error.message}") from None
     finally:
         new.unlink(missing_ok=True)
 
@@ -119,7 +119,9 @@ def _edits(page: Page, results: list[Result]) -> list[Edit]:
 def _check(new: Page, page: Page, results: list[Result]) -> None:
     """Raise unless `new` has the blocks of `page`, shows what they printed, and can be drawn."""
     if [block.code for block in new.blocks] != [block.code for block in page.blocks]:
-        raise Refused(f"{page.name}: what would be written would be read as other blocks")
+        raise Refused(
+            f"{compare.path_of(page)}: what would be written would be read as other blocks"
+        )
     for block, result in zip(new.steps, results, strict=True):
         failure = compare.check(new, block, result)
         if failure and not compare.may_differ(new, block):
