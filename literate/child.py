@@ -105,13 +105,16 @@ class Printed(io.FileIO):
 class PageProcess:
     """The page of this process: one real module, `__main__`, as `python page.py` is in an empty folder.
 
-    `source` is the page as one Python file, each line where tracebacks find it. In `folder` stand
-    `page`, the folder where it works, and `temporary`; `page.py`, its script, which multiprocessing may
-    import again; `printed` and `errors`, what came to standard output and error from Python, native code
-    and processes alike; and `stack`, where the page was when it was ended.
+    `source` is the page as one Python file, each line where tracebacks find it; `imports` are folders
+    from which it imports, too. In `folder` stand `page`, the folder where it works, and `temporary`;
+    `page.py`, its script, which multiprocessing may import again; `printed` and `errors`, what came to
+    standard output and error from Python, native code and processes alike; and `stack`, where the page
+    was when it was ended.
     """
 
-    def __init__(self, path: str, source: str, folder: str, environ: dict[str, str]):
+    def __init__(
+        self, path: str, source: str, folder: str, environ: dict[str, str], imports: list[str]
+    ):
         os.environ.clear()
         os.environ.update(environ)
         os.chdir(Path(folder, "page"))
@@ -123,7 +126,7 @@ class PageProcess:
         for file in (path, script):
             linecache.cache[file] = (len(source), None, lines, file)
         sys.argv[:] = [script]
-        sys.path.insert(0, os.getcwd())
+        sys.path[:0] = [os.getcwd(), *imports]
         tempfile.tempdir = None  # what was found out before this environment was
         self.printed = Printed(Path(folder, "printed"), "a")
         stdout = io.TextIOWrapper(self.printed, "utf-8", newline="\n", write_through=True)

@@ -197,7 +197,7 @@ def text_of(block: Block, result: Result) -> str:
     """Return what the output fence of `block` must hold: what it printed, and how it ended."""
     ending = result.last_line if block.raises and result.raised else ""
     text = result.printed + ending
-    return text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)  # as the page is read
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # as the page is read
 
 
 def on_reference_platform(root: Path) -> bool:
@@ -222,8 +222,11 @@ def version_of(package: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text into lines, without blanks at their ends and without empty lines at the end of all."""
-    lines = [line.rstrip() for line in text.split("\n")]
+    """Split a text into lines, without blanks at their ends and without empty lines at the end of all.
+
+    No reader tells a tab from blanks.
+    """
+    lines = [line.expandtabs(4).rstrip() for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
     return lines

@@ -56,10 +56,25 @@ def limit(page: Page) -> float:
     """
     if asked := os.environ.get("LITERATE_LIMIT"):
         return float(asked)
-    settings = page.root / "pyproject.toml"
-    tools = tomllib.loads(settings.read_text("utf-8")).get("tool", {}) if settings.exists() else {}
-    timeout = tools.get("literate", {}).get("timeout", LIMIT)
+    timeout = _settings(page, "literate").get("timeout", LIMIT)
     return float(timeout.get(page.name, LIMIT) if isinstance(timeout, dict) else timeout)
+
+
+def python_path(page: Page) -> list[str]:
+    """Return the folders that the project has pytest put on the path of imports."""
+    named = _settings(page, "pytest").get("ini_options", {}).get("pythonpath", [])
+    names = named.split() if isinstance(named, str) else named
+    return [str(page.root / name) for name in names]
+
+
+def _settings(page: Page, tool: str) -> dict[str, Any]:
+    """Return what the pyproject.toml of a page's project says of a tool."""
+    file = page.root / "pyproject.toml"
+    return (
+        tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(tool, {})
+        if file.exists()
+        else {}
+    )
 
 
 class NotStarted(Exception):
@@ -167,8 +182,8 @@ class Run:
         (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         environ = os.environ | child.ENVIRONMENT | fetched(self.page.root, folder / "torch")
         environ["TMPDIR"] = str(folder / "temporary")
-        place = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
-        return _Process(place | {"environ": environ})
+        page = {"path": str(self.page.path), "source": self.page.source, "folder": str(folder)}
+        return _Process(page | {"environ": environ, "imports": python_path(self.page)})
 
     def _end(self, last: Block) -> Result | None:
         """End the page as its interpreter would; return a Result if it does not end well."""

@@ -353,6 +353,12 @@ def test_the_project_says_how_long_a_block_may_take(book, monkeypatch, setting, 
     assert runner.limit(book.read(code("a = 1"))) == seconds
 
 
+def test_a_page_imports_from_where_the_tests_of_its_project_do(book, play):
+    book.page("[tool.pytest.ini_options]\npythonpath = 'src'\n", "pyproject.toml")
+    book.page("a = 7\n", "src/own.py")
+    assert play(code("import own\nprint(own.a)"))[0].printed == "7\n"
+
+
 def test_a_block_is_stopped_when_its_time_is_up(verdict, monkeypatch):
     monkeypatch.setenv("LITERATE_LIMIT", "0.5")
     assert "ran longer than 0.5 s" in verdict(code("while True: pass")).report
@@ -429,9 +435,11 @@ def test_what_a_page_leaves_running_is_killed(book, blocks):
 
 def wait_until_gone(pid):
     """Return when there is no process of this number, which is being ended."""
+    late = time.monotonic() + 60
     with contextlib.suppress(ProcessLookupError):
-        while True:
+        while time.monotonic() < late:
             os.kill(pid, 0)
+        raise AssertionError(f"process {pid} is still there")
 
 
 def test_what_was_printed_before_the_end_is_kept(play, stuck):
