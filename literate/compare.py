@@ -1,8 +1,8 @@
 """Compare what a block printed with what the page says, and say where they differ.
 
 Everything but a float agrees only as the same text, and so does a float with another count of digits:
-`3.1` is not `3.10`. A float printed with three significant digits or more may lie one unit of the last
-printed place away; at most one number in twenty of an output may, rounded up, and those that do keep
+`3.1` is not `3.10`. A float printed with three significant digits or more, or as many as the project
+says, may lie one unit of the last printed place away; at most one number in twenty of an output may, rounded up, and those that do keep
 their order. Two things are equal, since other kernels return them: zeros of either sign, and a whole
 number as tensors print it, `1.`, where another of its tensor is no longer whole, `1.0000`. Where a
 number is written otherwise, the printer may pad otherwise: then blanks beside numbers count for nothing.
@@ -27,6 +27,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+SIGNIFICANT = (
+    3  # digits that a float has at least where it may move; a project may say another number
+)
+
 # Comparing imports neither torch nor what reads Markdown: it is done in a browser, too.
 if TYPE_CHECKING:
     from literate.page import Block, Page
@@ -43,7 +47,6 @@ NUMBER = re.compile(
     re.VERBOSE,
 )
 MOVABLE = 20  # one number in so many may use its allowance
-SIGNIFICANT = 3  # digits that a float has at least where it may
 SHOWN = 8  # lines shown
 MOST = 200  # differences told
 WIDEST = 160  # characters of a line
@@ -86,17 +89,21 @@ class Failure:
     excuse: str = ""
 
 
-def differences(expected: str, printed: str, exact: bool = False) -> list[Difference]:
+def differences(
+    expected: str, printed: str, exact: bool = False, significant: int = SIGNIFICANT
+) -> list[Difference]:
     """Return the first Differences between two texts, line by line; none when they agree.
 
-    Where they must agree exactly, no number may move.
+    Where they must agree exactly, no number may move, and nowhere one of fewer `significant` digits.
     """
     before, after = _lines(expected), _lines(printed)
     if len(before) != len(after):
         return _realign(before, after)
     pairs = enumerate(zip(before, after, strict=True))
     differing = [
-        Difference(at, old, new, _parts(old, new)) for at, (old, new) in pairs if old != new
+        Difference(at, old, new, _parts(old, new, significant))
+        for at, (old, new) in pairs
+        if old != new
     ]
     if exact:
         return differing[:MOST]
@@ -150,7 +157,8 @@ def check(page: Page, block: Block, result: Result) -> Failure | None:
     if block.is_bound:
         what = "a bound number of the text is another now; with what its expression comes to"
         return failure(output.line, what, so_far, accept) if printed != output.text else None
-    if differing := differences(output.text, printed, "exact" in output.options):
+    exact, significant = "exact" in output.options, page.project.significant
+    if differing := differences(output.text, printed, exact, significant):
         what = f"the output differs from what {where} prints"
         return failure(output.line + 1 + differing[0].index, what, _diff(differing), accept)
     return None
@@ -232,7 +240,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _parts(old: str, new: str) -> list[Part]:
+def _parts(old: str, new: str, significant: int) -> list[Part]:
     """Return the Parts in which two lines differ."""
     before, after = NUMBER.split(old), NUMBER.split(new)
     if len(before) != len(after):
@@ -240,7 +248,7 @@ def _parts(old: str, new: str) -> list[Part]:
     parts, at = [], 0
     for place, (a, b) in enumerate(zip(before, after, strict=True)):
         if a != b and place % 2:  # texts stand at even places, numbers at odd ones
-            parts.append(Part(_distance(a, b), slice(at, at + len(b)), a, b))
+            parts.append(Part(_distance(a, b, significant), slice(at, at + len(b)), a, b))
         elif a != b:
             parts.append(_text(a, b, at))
         at += len(b)
@@ -257,7 +265,7 @@ def _text(old: str, new: str, at: int = 0) -> Part:
     return Part("blank" if same else "text", where, old, new)
 
 
-def _distance(page: str, printed: str) -> str:
+def _distance(page: str, printed: str, significant: int) -> str:
     """Say whether two numbers are "equal", "near" (one unit of their last place) or "far"."""
     old, new = Decimal(page), Decimal(printed)
     (places, power), (places_now, power_now) = _form(page), _form(printed)
@@ -267,7 +275,7 @@ def _distance(page: str, printed: str) -> str:
         return "far"
     if old == new:  # as text they differ
         return "far" if old else "equal"
-    if not places or min(_significant(page), _significant(printed)) < SIGNIFICANT:
+    if not places or min(_significant(page), _significant(printed)) < significant:
         return "far"
     unit = Decimal(1).scaleb(min(int(number.as_tuple().exponent) for number in (old, new)))
     return "near" if abs(old - new) <= unit else "far"

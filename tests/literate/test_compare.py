@@ -1,5 +1,7 @@
 """Same text, same numbers; few floats of three digits may move by one unit of their last printed place."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,6 +150,14 @@ def test_one_number_in_twenty_may_move_rounded_up(count, most):
 def test_a_zero_of_another_sign_uses_no_allowance():
     page = "[15.0000, -0.0000]\n" + row(5)
     assert agree(page, "[15.0000, 0.0000]\n" + row(5, 1))
+
+
+def test_a_project_says_from_how_many_digits_on_a_float_may_move(book):
+    page = book.read("```python\nf()\n```\n\n```output\n3.4\n```\n")
+    (block,) = page.blocks
+    for digits, holds in ((2, True), (3, False)):
+        page = replace(page, project=replace(page.project, significant=digits))
+        assert (check(page, block, Result(printed="3.3\n")) is None) is holds
 
 
 def test_an_exact_output_lets_nothing_move(book):
