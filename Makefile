@@ -7,7 +7,7 @@ WORKERS ?= 2
 SITE ?= site
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutants mutate screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutate screenshots lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,9 +75,6 @@ pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin t
 	sed -e 's/+cpu / /' -e 's/ -c [^,]*standing.txt, / /' -e '/^#/d' -e '/^$$/d' .venv/pins/compiled.txt >> .venv/pins/requirements.txt
 	echo '-e .' >> .venv/pins/requirements.txt
 	mv .venv/pins/requirements.txt .
-
-mutants: $(VENV)/installed ## damage every output of the book and count what the checker catches
-	$(BIN)/python -m tools.mutants
 
 mutate: $(VENV)/installed ## change each line of the parts in turn, and print the changes that their tests let pass, a night's work; ARGS="llama --sample 40" for some
 	$(BIN)/python -m tools.mutate $(ARGS)

@@ -21,6 +21,7 @@ TOO_MUCH = ("Array buffer allocation failed", "cannot fit 'int' into an index-si
 FULL = "MemoryError: this is more than the memory of a page holds"
 DEEP = "RecursionError: a function calls itself without an end"
 LEFT = "SystemExit: a block cannot end the page"
+SIGNIFICANT = 2  # as in `project.py`, which is not packed
 
 
 @dataclass
@@ -136,7 +137,7 @@ def _judged(
     printed = compare.text_of(block, result)
     said: dict[str, Any] = {"at": step.at, "printed": printed}
     if output:
-        found = compare.differences(output["text"], printed)
+        found = compare.differences(output["text"], printed, significant=SIGNIFICANT)
         said["moved"] = [
             [
                 one.index,

@@ -40,7 +40,7 @@ from watchdog.observers.polling import PollingObserver
 
 from book import parts
 from book.ahead import Ahead
-from literate import compare, record, run, update
+from literate import record, run, update
 from literate.page import RUNS, Page, PageError, read
 
 LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
@@ -53,7 +53,6 @@ SAVED: list[type[FileSystemEvent]] = [
     FileMovedEvent,
 ]
 PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
-SOON = 0.2  # seconds of a run at most from a snapshot to the next
 AROUND = 2  # lines shown before and after one that cannot be read
 DRAWN = (*RUNS, "output", "attention")
 SHOWN = re.compile(
@@ -132,18 +131,12 @@ class Check(threading.Thread):
                 self.served.draw_again()
 
     def _check(self) -> None:
-        # Another check of this page, which is not done yet, has those that it makes.
-        snapshots = self.served.snapshots.pop(self.page.path, None) or run.Snapshots(SOON)
-        try:
-            self.failures = record.check(self.page, snapshots)
-        finally:
-            self.served.keep(self.page.path, snapshots)
+        self.failures = record.check(self.page)
         if self.served.checks[self.page.path] is not self:  # it was saved again meanwhile
             return
         outputs = [step.output.line for step in self.page.steps if step.output and step.is_output]
         hold = f"{len(set(outputs) - set(self.failures))} of {len(outputs)} outputs hold"
-        own = [one for one in self.failures.values() if compare.NOT_RUN not in one]
-        say("\n".join([*own, f"{self.page.name}: {hold}"]))
+        say("\n".join([*self.failures.values(), f"{self.page.name}: {hold}"]))
         # Once: an output that is another each time would be rewritten for ever.
         if self.failures and self.served.updates and self.digest not in self.served.wrote:
             say(f"{self.page.name}: outputs updated: {update.update(self.page)}")
@@ -155,7 +148,6 @@ class Served:
 
     def __init__(self):
         self.checks: dict[Path, Check] = {}
-        self.snapshots: dict[Path, run.Snapshots] = {}  # of the page that was checked last
         self.wrote: set[str] = set()  # digests of the pages that UPDATE=1 wrote
         self.updates = os.environ.get("UPDATE", "0") not in ("", "0")
         self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
@@ -166,7 +158,6 @@ class Served:
         self.built = threading.Condition()  # held where `pending` is read or changed by a request
         self.left: set[str] = set()  # the same, in the build under way
         self.folder = tempfile.TemporaryDirectory(prefix="serve-")  # a change draws the book anew
-        self.kept = threading.Lock()  # held where `snapshots` change hands
         self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
@@ -254,13 +245,6 @@ class Served:
             say(f"{program.name}: its prose changed; {renewed.outputs} outputs hold as before")
         else:
             check.start()
-
-    def keep(self, path: Path, snapshots: run.Snapshots) -> None:
-        """Have the next check of the page at `path` go on from `snapshots`, and no other page have any."""
-        with self.kept:
-            for other in [*self.snapshots]:
-                self.snapshots.pop(other).close()
-            self.snapshots[path] = snapshots
 
     def mark(self, page: SitePage, program: Page) -> dict[str, object]:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""

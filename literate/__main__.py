@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from literate import export, update
+from literate import compare, export, update
 from literate.page import Page, PageError, name_of, pages, read
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             failed = 1
         except update.Refused as error:
-            print(f"{page.name}: left as it was\n{error}", file=sys.stderr)
+            print(f"{compare.path_of(page)}: left as it was\n{error}", file=sys.stderr)
             failed = 1
         except KeyboardInterrupt:
             print(f"\n{name_of(path)}: stopped", file=sys.stderr)
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _update(page: Page) -> None:
     count = update.update(page)
     what = f"{count} output{'s' * (count > 1)} updated" if count else "agrees"
-    print(f"{page.name}: {what}")
+    print(f"{compare.path_of(page)}: {what}")
 
 
 def _export(page: Page, options: argparse.Namespace, written: set[Path]) -> None:

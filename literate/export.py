@@ -95,10 +95,10 @@ SOURCE = re.compile(r"https?://[^\s\"']+/files/")
 GUARD = """\
 try:
 {code}
-except BaseException:  # the page shows the line that names this error, and goes on
+except BaseException:  # the page shows this error and its message, and goes on
     (lambda sys, traceback: sys.stdout.write(
         [entry for entry in traceback.format_exception_only(sys.exc_info()[1])
-         if not entry.startswith(" ")][0].partition("\\n")[0] + "\\n"
+         if not entry.startswith(" ")][0]
     ))(__import__("sys"), __import__("traceback"))
 """
 
@@ -318,8 +318,9 @@ def _code_cell(block: Block, guarded: bool, name: str, count: int) -> NotebookNo
     if block.output:
         printed, ending = block.output.text, ""
         if block.raises:
-            printed, _, ending = ("\n" + block.output.text.rstrip("\n")).rpartition("\n")
-            printed = printed.removeprefix("\n") + ("\n" if printed.strip() else "")
+            named = re.compile(rf"^(?:\w+\.)*{block.raises}\b", re.MULTILINE)
+            start = max((match.start() for match in named.finditer(printed)), default=0)
+            printed, ending = printed[:start], printed[start:].rstrip("\n")
         if printed:
             cell.outputs.append(new_output("stream", name="stdout", text=printed))
         if ending:

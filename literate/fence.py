@@ -58,6 +58,7 @@ OUTPUT: Options = {  # of a fence of output, in every project
         " call `compile` and catch the SyntaxError",
     ),
     "varies": Option(),
+    "exact": Option(flag=True),
 }
 
 

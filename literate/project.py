@@ -71,7 +71,7 @@ class Project:
     and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given the
     path of a page, its root, its lines and its fences, and raises Misread where it breaks a rule of the
     project's own. `code` is the folder of what does all this: where it changes, nothing counts as
-    checked any more.
+    checked any more. `significant` is how many digits a float has at least where its last one may move.
     """
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
@@ -79,6 +79,7 @@ class Project:
     html: Callable | None = None
     check: Callable = _nothing
     code: Path | None = None
+    significant: int = 3
 
     def __post_init__(self) -> None:
         if "output" not in self.kinds:

@@ -1,6 +1,6 @@
 """The pytest face: each block of each page is a test named `docs/page.md::line 57`."""
 
-import re
+import warnings
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -8,22 +8,15 @@ import pytest
 
 from literate import compare, prose, record
 from literate import run as runner
-from literate.page import SUFFIXES, Block, Page, PageError, is_page, read
+from literate.page import SUFFIXES, Block, Page, PageError, is_page, name_of, read
+from literate.solutions import leans_on_solutions
 
 # The pages that this process has read, so that tests of them need not read them again.
 COLLECTED: dict[Path, Page] = {}
 
-# What the names of tests are made of, beside the names of their pages and numbers.
-ITEMS = (
-    "line ",
-    "without solutions",
-    "prose",
-    "skip",
-    "skipif",
-    "xfail",
-    "parametrize",
-    "usefixtures",
-)
+
+class StandardError(UserWarning):
+    """What a block that holds wrote to standard error; pytest lists it among its warnings."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,27 +25,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.unregister(name="codeblocks")
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    if config.getoption("usepdb"):
-        return "pages run in this process, for --pdb: what one changes, the next one meets"
-    return None
-
-
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "PageFile | None":
-    config, asked_for = parent.config, parent.session.isinitpath(file_path)
-    if asked_for and file_path.name.endswith(SUFFIXES):
-        return PageFile.from_parent(parent, path=file_path)
-    if is_page(file_path, config.rootpath) and not _is_deselected(file_path, config):
+    asked_for = parent.session.isinitpath(file_path) and file_path.name.endswith(SUFFIXES)
+    if asked_for or is_page(file_path, parent.config.rootpath):
         return PageFile.from_parent(parent, path=file_path)
     return None
-
-
-def _is_deselected(path: Path, config: pytest.Config) -> bool:
-    """Say whether `-k` is one word that matches no test of a page at `path`, which need not be read."""
-    word = str(config.getoption("keyword")).lower()
-    names = [*(config.rootpath / path).relative_to(config.rootpath).parts, *ITEMS]
-    plain = re.fullmatch(r"(?!(?:and|or|not)$)[a-z_-]+", word)
-    return bool(plain) and not any(word in name.lower() for name in names)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,7 +50,7 @@ def pytest_xdist_make_scheduler(config, log):
 class PageFile(pytest.File):
     """A page; its blocks share one Run, which goes as far as the block that is asked for."""
 
-    def collect(self) -> "list[Held]":
+    def collect(self) -> "list[PageItem]":
         try:
             self.page = COLLECTED[self.path] = read(self.path)
             self.digest = record.digest(self.page)
@@ -81,15 +58,13 @@ class PageFile(pytest.File):
             steps = self.page.steps
         except PageError as error:
             raise self.CollectError(str(error)) from None
-        self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
-        self.run: runner.Run | None = None
         self.opened = ExitStack()
-        self.compared: dict[str, int] = {}  # item that held → outputs that it compared
-        self.reported: set[int] = set()  # lines of the blocks whose failures were reported
-        items: list[Held] = [
+        self.outputs: dict[str, int] = {}  # item that held → outputs that it compared
+        self.failed: set[int] = set()  # lines of the blocks whose failures were reported
+        items: list[PageItem] = [
             BlockItem.from_parent(self, name=f"line {b.line}", block=b) for b in steps
         ]
-        if runner.solutions_come_early(self.page):
+        if leans_on_solutions(self.page):
             items.append(WithoutSolutions.from_parent(self, name="without solutions"))
         if prose.quotes(self.page):
             items.append(Prose.from_parent(self, name="prose"))
@@ -97,43 +72,40 @@ class PageFile(pytest.File):
         return items
 
     def setup(self) -> None:
-        with record.at_stake(self.page):
-            snapshots = self.opened.enter_context(closing(runner.Snapshots()))
-            self.run = runner.Run(self.page, True, self.here, snapshots)
-            self.opened.enter_context(closing(self.run))
+        with record.forget_on_error(self.page):
+            self.run = self.opened.enter_context(closing(runner.Run(self.page)))
 
     def teardown(self) -> None:
-        with record.at_stake(self.page):
+        with record.forget_on_error(self.page):
             self.opened.close()
-            # What ran in this process may owe something to the page before it.
-            if self.compared.keys() == self.names and not self.here:
-                record.write(self.page, sum(self.compared.values()), self.digest)
+            if self.outputs.keys() == self.names:
+                record.write(self.page, sum(self.outputs.values()), self.digest)
 
 
 class Failed(Exception):
     """The page does not hold; the message is the whole report."""
 
 
-class Held(pytest.Item):
+class PageItem(pytest.Item):
     """What must hold of a page; a failure is a report about it, not a traceback through this file."""
 
     parent: PageFile
     block: Block | None = None
 
     def check(self) -> tuple[int, str]:
-        """Return how many outputs were compared, and why one that differs may do so here.
+        """Return how many outputs were compared, and why the item is skipped, or "".
 
         Raises Failed unless the page holds.
         """
         raise NotImplementedError
 
     def runtest(self) -> None:
-        self.parent.compared.pop(self.name, None)  # of a run before, where it is run again
-        with record.at_stake(self.parent.page):
-            outputs, differs = self.check()
-        self.parent.compared[self.name] = outputs
-        if differs:
-            pytest.skip(differs)
+        self.parent.outputs.pop(self.name, None)  # of a run before, where it is run again
+        with record.forget_on_error(self.parent.page):
+            outputs, excuse = self.check()
+        self.parent.outputs[self.name] = outputs
+        if excuse:
+            pytest.skip(excuse)
 
     def repr_failure(self, excinfo, style=None):
         if isinstance(excinfo.value, Failed):
@@ -144,7 +116,7 @@ class Held(pytest.Item):
         return self.path, self.block.line - 1 if self.block else 0, self.name
 
 
-class BlockItem(Held):
+class BlockItem(PageItem):
     """A block does what the page says."""
 
     block: Block
@@ -154,27 +126,28 @@ class BlockItem(Held):
         self.block = block
 
     def check(self) -> tuple[int, str]:
-        assert self.parent.run, "setup began it"
-        differs = _hold(self.parent.run, self.block, self.parent.reported)
-        return int(self.block.is_output and not differs), differs
+        parent, block = self.parent, self.block
+        excuse = _hold(parent.run, block, parent.failed)
+        if errors := parent.run.upto(block).errors:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")  # no filter of this process makes it an error
+                warnings.warn_explicit(errors, StandardError, name_of(self.path), block.line)
+        return int(block.is_output and not excuse), excuse
 
 
-class WithoutSolutions(Held):
+class WithoutSolutions(PageItem):
     """The page prints the same for a reader who opens no solution."""
 
     def check(self) -> tuple[int, str]:
-        if self.parent.reported:
+        if self.parent.failed:
             pytest.skip("the page does not hold with its solutions either")
-        first = self.parent.run
-        assert first, "setup began it"
-        shared = first.snapshots if len(first.results) == len(first.blocks) else None
-        with closing(runner.Run(self.parent.page, False, self.parent.here, shared)) as run:
+        with closing(runner.Run(self.parent.page, solutions=False)) as run:
             for block in run.blocks:
                 _hold(run, block, set())
         return 0, ""
 
 
-class Prose(Held):
+class Prose(PageItem):
     """The numbers of the text are those that the page prints or computes with."""
 
     def check(self) -> tuple[int, str]:
@@ -183,17 +156,17 @@ class Prose(Held):
         return 0, ""
 
 
-def _hold(run: runner.Run, block: Block, reported: set[int]) -> str:
+def _hold(run: runner.Run, block: Block, failed: set[int]) -> str:
     """Run `block` and raise Failed unless it does what the page says.
 
-    Returns why its output, which differs, may do so on this platform; "" where it agrees. A block that
-    could not run, since one of the lines `reported` failed, is skipped; one that fails is added to them.
+    Returns why it is skipped, or "" where it holds. A block that fails by the failure of another alone,
+    one of the lines `failed`, is skipped, too; any other that fails is added to them.
     """
-    failure, why = compare.run_and_check(run, block)
-    if failure and failure.follows in reported:
+    failure = compare.run_and_check(run, block)
+    if failure and failure.follows in failed:
+        failed.add(block.line)
         pytest.skip(failure.report)
-    if failure and not why:
-        reported.add(block.line)
-        raise Failed(failure.report).with_traceback(run.inside(failure.line))
-    differs = f"varies ({why}); it differs on this platform"
-    return f"{run.page.name}:{failure.line}: {differs}" if failure else ""
+    if failure and not failure.excuse:
+        failed.add(block.line)
+        raise Failed(failure.report)
+    return failure.excuse if failure else ""

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from literate import compare, prose
 from literate.page import Page, files
-from literate.run import Run, Snapshots, solutions_come_early
+from literate.run import Run
+from literate.solutions import leans_on_solutions
 
 FOLDER = ".checked"
 
@@ -126,7 +127,7 @@ def _last(page: Page) -> Record | None:
 
 
 @contextlib.contextmanager
-def at_stake(page: Page) -> Iterator[None]:
+def forget_on_error(page: Page) -> Iterator[None]:
     """Forget that `page` was checked if anything is raised within, by the page or by the checker."""
     try:
         yield
@@ -135,52 +136,31 @@ def at_stake(page: Page) -> Iterator[None]:
         raise
 
 
-def check(page: Page, snapshots: Snapshots | None = None) -> dict[int, str]:
-    """Run `page`, with its solutions and without, and keep its record.
+def check(page: Page) -> dict[int, str]:
+    """Run `page`, without its solutions too where that could make a difference, and keep its record.
 
-    Both runs go on from where one of the `snapshots` stands, as far as nothing above that has changed.
     Returns the report on each block, and on each number of the prose, that does not hold, by the
     line of the fence or of the number.
     """
-    if snapshots is None:
-        with contextlib.closing(Snapshots()) as own:
-            return check(page, own)
-    with at_stake(page):
-        checked, (failures, outputs) = digest(page), _run(page, snapshots)
+    with forget_on_error(page):
+        checked, failures, excused = digest(page), dict[int, str](), set[int]()
+        for solutions in (True, False)[: 1 + leans_on_solutions(page)]:
+            with contextlib.closing(Run(page, solutions)) as run:
+                for block in run.blocks:
+                    if failure := compare.run_and_check(run, block):
+                        at = (block.output or block.fence).line
+                        if failure.excuse and block.is_output:
+                            excused.add(at)
+                        elif not failure.excuse:
+                            failures.setdefault(at, failure.report)
+        for report in prose.unsupported_numbers(page):
+            line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
+            failures[line] = "\n".join(filter(None, [failures.get(line), report]))
         if failures:
             remove(page)
         else:
-            write(page, outputs, checked)
+            write(page, sum(step.is_output for step in page.steps) - len(excused), checked)
     return failures
-
-
-def _run(page: Page, snapshots: Snapshots) -> tuple[dict[int, str], int]:
-    """Run `page` as `check` says; return its failures, and how many outputs were compared."""
-    failures: dict[int, str] = {}
-    excused: set[int] = set()
-    for solutions in (True, False)[: 1 + solutions_come_early(page)]:
-        with contextlib.closing(Run(page, solutions, snapshots=snapshots)) as run:
-            differing, varying = _compare(run)
-        failures = differing | failures
-        excused |= varying
-    for report in prose.unsupported_numbers(page):
-        line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
-        failures[line] = "\n".join(filter(None, [failures.get(line), report]))
-    return failures, sum(step.is_output for step in page.steps) - len(excused)
-
-
-def _compare(run: Run) -> tuple[dict[int, str], set[int]]:
-    """Return the failures of a run, and the lines of outputs that may differ here and do."""
-    failures: dict[int, str] = {}
-    excused: set[int] = set()
-    for block in run.blocks:
-        failure, why = compare.run_and_check(run, block)
-        at = (block.output or block.fence).line
-        if why:
-            excused.add(at)
-        elif failure:
-            failures[at] = failure.report
-    return failures, excused
 
 
 def write(page: Page, outputs: int, checked: str = "") -> None:

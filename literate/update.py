@@ -26,7 +26,7 @@ def update(page: Page) -> int:
     """Bring the outputs of `page` up to date; return how many changed.
 
     An output within tolerance stays as it is. Raises Refused under CI, when a block raises
-    what the page does not announce, closes stdout or runs too long, when what would be written is
+    what the page does not announce or runs too long, when what would be written is
     something else in a second run, as an address or a time is, when an output that has options
     would go, when what was printed would not be read back the same or cannot be drawn, and when the
     page changed meanwhile or is read-only; the page is then untouched.
@@ -53,7 +53,7 @@ def _refuse_what_moves(page: Page, results: list[Result], again: list[Result]) -
         if not compare.check(page, block, first):
             continue
         one, other = (compare.text_of(block, result) for result in (first, second))
-        where = f"{page.name}:{block.line}: the block on line {block.line}"
+        where = f"{compare.path_of(page)}:{block.line}: the block on line {block.line}"
         if address := ADDRESS.search(one):  # by chance it may be the same twice
             raise Refused(f"{where} prints {address[0]!r}, which is another in each process")
         if found := compare.differences(one, other):
@@ -68,9 +68,9 @@ def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None 
     Raises Refused where the page or what it includes is no longer what was read, or is read-only, or
     where the new page could not be read; and whatever `check` raises, which is given the new page.
     """
-    path, changed = page.path, Refused(f"{page.name}: changed meanwhile; run again")
+    path, changed = page.path, Refused(f"{compare.path_of(page)}: changed meanwhile; run again")
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise Refused(f"{page.name}: is read-only")
+        raise Refused(f"{compare.path_of(page)}: is read-only")
     # The suffix of a page, since it is read as one; the dot keeps it from being one of the book.
     new = path.with_name(f".{path.stem}.{os.getpid()}.tmp.md")
     old = path.read_bytes()
@@ -87,7 +87,7 @@ def rewrite(page: Page, edits: list[Edit], check: Callable[[Page], None] | None 
         new.replace(path)
     except PageError as error:
         what = f"what would be written is no page, in its line {error.line}"
-        raise Refused(f"{page.name}: {what}: {error.message}") from None
+        raise Refused(f"{compare.path_of(page)}: {what}: {error.message}") from None
     finally:
         new.unlink(missing_ok=True)
 
@@ -106,9 +106,9 @@ def _edits(page: Page, results: list[Result]) -> list[Edit]:
     edits = []
     for block, result in zip(page.steps, results, strict=True):
         failure = compare.check(page, block, result)
-        if failure and (result.broken or result.raised != (block.raises or "")):
+        if failure and (result.unshown or result.raised != (block.raises or "")):
             raise Refused(failure.report)
-        if failure and not _may_differ(page, block):
+        if failure and not compare.may_differ(page, block):
             printed = compare.text_of(block, result)
             if block.output and block.output.options and not printed:
                 raise Refused(f"{failure.report} yourself, since its options would be lost")
@@ -116,19 +116,15 @@ def _edits(page: Page, results: list[Result]) -> list[Edit]:
     return edits
 
 
-def _may_differ(page: Page, block: Block) -> bool:
-    """Say whether the output of `block` belongs to the reference platform, and this is another."""
-    varies = block.output and "varies" in block.output.options
-    return bool(varies) and not compare.on_reference_platform(page.root)
-
-
 def _check(new: Page, page: Page, results: list[Result]) -> None:
     """Raise unless `new` has the blocks of `page`, shows what they printed, and can be drawn."""
     if [block.code for block in new.blocks] != [block.code for block in page.blocks]:
-        raise Refused(f"{page.name}: what would be written would be read as other blocks")
+        raise Refused(
+            f"{compare.path_of(page)}: what would be written would be read as other blocks"
+        )
     for block, result in zip(new.steps, results, strict=True):
         failure = compare.check(new, block, result)
-        if failure and not _may_differ(new, block):
+        if failure and not compare.may_differ(new, block):
             raise Refused(f"what would be written would not agree: {failure.report}")
     new.check_drawn()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from literate.fence import CODE, Option
 from tests.projects import LEANING, write
 from tests.projects import PROVEN as PAGE
 
@@ -60,13 +61,6 @@ def test_choosing_one_block_runs_those_before_it(project):
 def test_blocks_can_be_chosen_by_words(project):
     run(project, "-k", "b.md").assert_outcomes(passed=3, deselected=6)
     run(project, "-k", "a.md and 16").assert_outcomes(passed=1, deselected=8)
-
-
-def test_a_page_that_no_word_matches_is_not_read(project):
-    write(project, "docs/broken.md", "```python\n")
-    assert run(project, "-k", "part").ret == 0
-    for words in ("line", "prose", "solutions", "part or line", "not part", "broken", "docs", "5"):
-        assert run(project, "-k", words).ret != 0, words
 
 
 def test_the_option_of_pytest_codeblocks_does_what_plain_pytest_does(project):
@@ -133,14 +127,24 @@ def test_an_exception_shows_a_true_traceback_through_the_page(project):
     result.stdout.no_fnmatch_line("*literate/*")
 
 
-def test_blocks_after_one_that_failed_say_so_and_do_not_guess(project):
-    write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
-    run(project, "docs/a.md").assert_outcomes(failed=1, skipped=2)
+def test_every_failing_block_is_named_and_what_follows_from_another_is_skipped(project):
+    text = PAGE.replace("a = 1", "a = c") + "\n```python\n1 / 0\n```\n"
+    write(project, "docs/a.md", text)
+    result = run(project, "docs/a.md")
+    result.assert_outcomes(failed=2, skipped=2)
+    result.stdout.fnmatch_lines(["docs/a.md:5: NameError*", "docs/a.md:26: ZeroDivisionError*"])
     result = run(project, "docs/a.md", "-k", "16")
-    result.assert_outcomes(failed=1, deselected=2)
-    result.stdout.fnmatch_lines_random(
-        ["docs/a.md:16: not run to the end: the block on line 4 failed first"]
-    )
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines_random(["It follows from the failure of the block on line 4."])
+
+
+def test_a_block_that_is_skipped_says_why_and_is_not_run(project, monkeypatch):
+    monkeypatch.setitem(CODE, "skip", Option())
+    text = PAGE.replace("```python\nprint(a)", '```python skip="needs a card"\nprint(1 / 0)')
+    write(project, "docs/a.md", text)
+    result = run(project, "-rs", "docs/a.md")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*docs/a.md:8: skipped: needs a card*"])
 
 
 def test_stopping_at_the_first_failure_stops(project):
@@ -204,9 +208,11 @@ def test_a_page_that_does_not_lean_on_its_solutions_passes(project):
     run(project, "docs/a.md").assert_outcomes(passed=6)
 
 
-def test_a_page_whose_solutions_come_last_runs_with_them_alone(project):
-    write(project, "docs/a.md", LEANING.rpartition("```python")[0])
-    run(project, "docs/a.md").assert_outcomes(passed=4)
+def test_a_page_that_only_defines_after_its_solutions_runs_once(project):
+    write(
+        project, "docs/a.md", LEANING.rpartition("```python")[0] + "```python\ndef f(): ...\n```\n"
+    )
+    run(project, "docs/a.md").assert_outcomes(passed=5)
 
 
 def test_what_the_process_has_is_left_as_it_was(project):
@@ -240,28 +246,27 @@ def test_a_page_that_ends_its_process_fails_and_every_other_page_runs(project, c
     result.stdout.re_match_lines([r"docs/a\.md:\d+: .* ended .*process.* \(exit status 0\)"])
 
 
-def test_warnings_of_a_page_are_listed_and_fail_nothing(project):
-    write(
-        project, "docs/a.md", PAGE.replace("a = 1", "a = 1\nimport warnings\nwarnings.warn('old')")
-    )
+def test_what_a_page_that_holds_writes_to_standard_error_is_listed_and_fails_nothing(project):
+    warns = PAGE.replace("a = 1", "a = 1\nimport warnings\nwarnings.warn('old')")
+    write(project, "docs/a.md", warns)
     result = run(project, "docs/a.md")
     result.assert_outcomes(passed=3, warnings=1)
     result.stdout.fnmatch_lines(["*docs/a.md:7: UserWarning: old"])
 
 
-DEBUGGED = {
-    "an exception": (PAGE.replace("b = a + 1", "b = a + None"), "> *docs/a.md(17)<module>()"),
-    "a difference": (PAGE.replace("2.0000", "3.0000"), "> *docs/a.md(22)<module>()"),
-}
-
-
 @pytest.mark.lab
-@pytest.mark.parametrize(("text", "place"), DEBUGGED.values(), ids=DEBUGGED)
-def test_a_debugger_opens_in_the_page(project, text, place):
-    write(project, "docs/a.md", text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pdb", "docs/a.md"]
-    result = project.run(*command, stdin=b"p 'a is', a\nq\n")
-    result.stdout.fnmatch_lines(["pages run in this process, for --pdb*", place, "*('a is', 1)"])
+def test_coverage_follows_a_page_into_its_process(project, monkeypatch):
+    write(project, "parts.py", "def double(x):\n    return 2 * x\n")
+    write(project, ".coveragerc", f"[run]\nparallel = true\ndata_file = {project.path}/.coverage\n")
+    monkeypatch.setenv("COVERAGE_PROCESS_START", str(project.path / ".coveragerc"))
+    monkeypatch.setenv("PYTHONPATH", str(project.path))
+    write(
+        project, "docs/a.md", PAGE.replace("a = 1", "from parts import double\na = double(1) - 1")
+    )
+    project.runpytest_subprocess("docs/a.md").assert_outcomes(passed=3)
+    coverage = [sys.executable, "-m", "coverage"]
+    project.run(*coverage, "combine")
+    project.run(*coverage, "report").stdout.fnmatch_lines(["parts.py *100%"])
 
 
 @pytest.mark.lab

@@ -30,7 +30,7 @@ shell._showtraceback = lambda *_: None
 
 def say(error):
     entries = traceback.format_exception_only(error)
-    print(next(entry for entry in entries if entry[0] != " ").split("\n")[0])
+    print(next(entry for entry in entries if entry[0] != " "), end="")
 
 def run_program(text):
     module = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -249,6 +249,6 @@ def stored(cell):
             said += output.text
         else:
             (ending,) = output.traceback
-            assert ending.rstrip(": ") == f"{output.ename}: {output.evalue}".rstrip(": "), cell
+            assert ending.rstrip(": \n") == f"{output.ename}: {output.evalue}".rstrip(": \n"), cell
             said += f"{ending}\n"
     return said
