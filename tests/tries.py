@@ -192,7 +192,7 @@ WRONG = {
     "transposed or reversed": turned,
     "one short": short,
 }
-RIGHT_FORMS = [*RIGHT, *RIGHT_VALUE]
+RIGHT_FORMS = [*RIGHT, *RIGHT_VALUE, "in place"]
 WRONG_FORMS = ["stub", *WRONG, "constant"]
 
 
@@ -235,6 +235,18 @@ class Answer:
         return given
 
 
+class InPlace(Answer):
+    """It writes its result into the first of its arguments that can hold it, and returns that."""
+
+    def __call__(self, *args, **names):
+        result = tensor(self.solution(*[kept(arg) for arg in args], **names))
+        for arg in args:
+            fits = isinstance(arg, torch.Tensor) and arg.shape == result.shape
+            if fits and arg.dtype == result.dtype and not arg.requires_grad:
+                return arg.copy_(result)
+        raise NoSense
+
+
 class First:
     """The form that returns what came first, whatever comes later."""
 
@@ -261,6 +273,8 @@ def made(name, solution, stub):
     if name == "constant":
         need(inspect.signature(solution).parameters)
         return Answer(solution, First())
+    if name == "in place":
+        return InPlace(solution, None)
     form = (RIGHT | WRONG).get(name)
     need(form)
     return Answer(solution, form)
