@@ -7,7 +7,7 @@ WORKERS ?= 2
 SITE ?= not night
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutants screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutants lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,9 +78,6 @@ pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin t
 
 mutants: $(VENV)/installed ## damage every output of the book and count what the checker catches
 	$(BIN)/python -m tools.mutants
-
-screenshots: $(VENV)/installed ## take the pictures of the README anew
-	$(BIN)/python -m tests.site.screenshots
 
 lint: $(VENV)/installed ## check the style of Python files and of the code in pages, and the checker's types
 	$(BIN)/ruff check .
