@@ -34,9 +34,9 @@ def test_a_formula_is_seen_with_scripts_off(visit, page_with):
 # Puts each character that a formula of the book has into one formula of this page. A letter alone is set in
 # italics, one of a word is not.
 SPELL = """(every) => {
-  const math = document.querySelector('.md-content article math'), row = math.querySelector('mrow');
+  const row = document.querySelector('.md-content article math mrow');
   for (const [tag, text] of every) {
-    const one = document.createElementNS(math.namespaceURI, tag);
+    const one = document.createElementNS(row.namespaceURI, tag);
     one.textContent = text;
     one.dataset.asked = '';
     row.append(one);
@@ -55,6 +55,7 @@ def test_every_character_of_a_formula_is_in_a_font_of_ours(visit, site, page_wit
     }
     assert len(letters) > 50
     shown = visit(page_with("<math"))
+    browsers.unfold(shown)
     shown.evaluate(SPELL, sorted(letters))
     browsers.show(shown)
     session = shown.context.new_cdp_session(shown)

@@ -121,7 +121,6 @@ def test_every_feature_works_after_a_click_and_after_going_back(open_page, addre
     engine.run(browsers.CLICK, address + book.CHAPTER)
     # WebKit may not yet have scrolled to the top when it has told of the page; Chromium is asked for that.
     assert engine.run(browsers.USE) == browsers.USED | {"scrolled": ANY}
-    assert {"Book", "Book Code", "Book Math"} <= {*engine.run(FONTS)}
     engine.run(browsers.CLICK, address + "glossary.html")
     engine.run(browsers.BACK)
     assert engine.run(browsers.USE) == browsers.USED_AFTER_BACK
@@ -147,6 +146,11 @@ FADE = """async (share) => {
   const { maskPosition, maskSize } = getComputedStyle(box);
   return [maskPosition.split(' ')[0], maskSize.replace(/ (100%|auto)$/, '')];
 }"""
+
+
+@pytest.mark.night
+def test_a_chapter_is_set_in_the_books_fonts_math_too(open_page, page_with):
+    assert {"Book", "Book Code", "Book Math"} <= {*open_page(page_with("<math")).run(FONTS)}
 
 
 @pytest.mark.night

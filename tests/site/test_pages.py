@@ -198,7 +198,7 @@ def moved(visit, path, **window):
 
 def features(shown):
     """What must be there once on a page, however one came to it."""
-    shown.evaluate(book.WAKE)
+    shown.evaluate(browsers.WAKE)
     return shown.evaluate(
         """() => ({
           title: document.querySelector('.md-content article h1').firstChild.textContent,

@@ -87,7 +87,7 @@ def test_a_figure_has_one_height_before_its_script_and_in_each_state_and_a_state
     """Where it has not one height, say under `room` of its fence how much it needs."""
     asleep = []
     shown = visit("cite.html", viewport=size, wake=False)
-    shown.route("**/attention.js", asleep.append)
+    shown.route("**/attention.js", lambda script: asleep.append(script))
     shown.goto(address + path)
     figure = shown.locator("figure.attention")
     figure.scroll_into_view_if_needed()
@@ -125,7 +125,7 @@ def test_the_first_screen_of_a_lab_holds_the_answer_and_lies_still_when_fonts_co
     visit, address, path, size
 ):
     shown, late = visit("assets/favicon.svg", viewport=size), []
-    shown.route("**/*.woff2", late.append)
+    shown.route("**/*.woff2", lambda font: late.append(font))
     shown.goto(address + path, wait_until="domcontentloaded")
     painted = "performance.getEntriesByType('paint').length > 1"
     shown.wait_for_function(f"document.querySelector('.book-copy') && {painted}")
