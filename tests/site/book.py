@@ -48,7 +48,8 @@ each_page = each(*PAGES, *(f"parts/{name}.html" for name in parts.files(ROOT)))
 
 def nothing(**wrong):
     """Fail with what was found wrong, by what that is."""
-    assert {what: found for what, found in wrong.items() if found} == {}
+    said = [f"{what}: {found}" for what, found in wrong.items() if found]
+    assert not said, "\n".join(said)
 
 
 def build(target: Path, project: Path = ROOT) -> subprocess.CompletedProcess:

@@ -212,7 +212,7 @@ def loaded_by(site, path):
 
 @pytest.mark.parametrize("path", [*book.PAGES, *PARTS])
 def test_a_page_is_light_and_lighter_still_to_who_has_read_another(site, path):
-    """What its scripts fetch while it opens is asked in a browser, see `test_reader.py`."""
+    """What its scripts fetch while it opens is asked in a browser, see `test_using.py`."""
     own = (site / path).stat().st_size
     everything = loaded_by(site, path)
     further = everything - loaded_by(site, book.CHAPTER)
