@@ -265,7 +265,7 @@ def page(book):
 
 def test_a_claim_without_a_margin_is_found_at_its_line(page):
     """One unit in the last place above 1 is 1.2e-7."""
-    result = [shake.shake(page(MEANS.format("1e-7")), seed) for seed in SEEDS]
+    result = [shake.shake(page(MEANS.format("1e-7")), seed) for seed in SEEDS[:6]]
     reports = [report for run in result for report in run.failures.values()]
     assert reports
     assert all("docs/page.md:12: " in report for report in reports)

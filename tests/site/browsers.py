@@ -329,7 +329,7 @@ class Reader:
 
 # ---------------------------------------------------------------------- WebKitGTK and Firefox
 
-PATIENCE = 120  # seconds until an answer counts as none: a busy machine is no fault of a page
+PATIENCE = 300  # seconds until an answer counts as none: a busy machine is no fault of a page
 SETTINGS = {
     "app.update.enabled": False,
     "browser.shell.checkDefaultBrowser": False,

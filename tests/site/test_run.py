@@ -340,6 +340,7 @@ def test_an_explorable_follows_what_the_page_computes_now_and_reset_brings_it_ba
     edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0], [0.0, 1.0]]\nprint(both)\n')
     run(plain, HEAT)
     assert plain.evaluate(EXPLORED) == [["boat", "9.0000", "0.0000"], ["loan", "0.0000", "1.0000"]]
+    run(plain, MEAN)
     plain.get_by_role("button", name="Reset the page").click()
     assert plain.evaluate(EXPLORED) == before
 

@@ -59,7 +59,7 @@ class Server:
             self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
 
-    def hear(self, pattern: str, seconds: float = 60) -> str:
+    def hear(self, pattern: str, seconds: float = 120) -> str:
         """Wait for the next line in which `pattern` is found."""
         while (line := self.lines.get(timeout=seconds)) is not None:
             self.log.append(line)
@@ -80,7 +80,7 @@ class Server:
         return self.get(name)
 
     def get(self, name: str) -> BeautifulSoup:
-        with urllib.request.urlopen(f"http://{self.address}/{name}.html", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/{name}.html", timeout=120) as answer:
             return BeautifulSoup(answer.read(), "html.parser")
 
     def close(self):
