@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ADDRESS ?= 127.0.0.1:8000
 WORKERS ?= 2
-SITE ?= site
+SITE ?= not night
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutate screenshots lint format clean
+.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutate lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +30,9 @@ serve: $(VENV)/installed ## serve the book, and check a page on each save; UPDAT
 
 test: $(VENV)/installed ## test the pages, the checker and the snippets; ARGS="-k averaging" runs some
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not site and not lab" $(ARGS)
-	@$(BIN)/python -m tests.site.book
+	@echo "Left out: the labs, for make test-labs, and the site in browsers, for make test-site."
 
-test-site: $(VENV)/installed ## build the site and test it in three browsers; SITE="not engines" in Chromium alone
+test-site: $(VENV)/installed ## build the site and test it in three browsers, a page of each kind; SITE=site tries every page, as at night
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "$(SITE)" tests/site $(ARGS)
 
 test-labs: $(VENV)/installed ## what takes longer: the labs at a reduced size, every page's notebook and script
@@ -42,7 +42,7 @@ everything: ## all that can be tested, in hours: labs, three browsers, twenty pr
 	$(MAKE) lint
 	$(MAKE) test
 	$(MAKE) test-labs
-	$(MAKE) test-site
+	$(MAKE) test-site SITE=site
 	$(MAKE) shake
 	$(MAKE) build
 
@@ -78,9 +78,6 @@ pins: $(VENV)/installed ## compile requirements.txt from pyproject.toml; a pin t
 
 mutate: $(VENV)/installed ## change each line of the parts in turn, and print the changes that their tests let pass, a night's work; ARGS="llama --sample 40" for some
 	$(BIN)/python -m tools.mutate $(ARGS)
-
-screenshots: $(VENV)/installed ## take the pictures of the README anew
-	$(BIN)/python -m tests.site.screenshots
 
 lint: $(VENV)/installed ## check the style of Python files and of the code in pages, and the checker's types
 	$(BIN)/ruff check .

@@ -5,16 +5,7 @@ take those of RIGHT, and refuse those of WRONG with a reason. What `tests/tries.
 line here, but where a check treats it otherwise than its name says: PARDONED says why that is no mistake
 of the check. WEAK lists the mistakes that are known; it must shrink. What no longer holds fails the test,
 which then shows what WEAK should say of the page.
-
-Where a reader writes the test, CAUGHT says which of our own wrong versions it must catch.
 """
-
-from tests.snippets import (
-    test_causal_self_attention,
-    test_kv_cache,
-    test_multi_head_attention,
-    test_rope,
-)
 
 RIGHT: dict[str, dict[int, list[str]]] = {
     "docs/foundations/averaging.md": {
@@ -211,78 +202,26 @@ def answer(thing, asked=[]):
     "returns a verdict": "answer = lambda thing: True",
 }
 
-NOT_THERE = "the code of the page has no such part"
-
-# By page: the wrong versions that our own tests catch, and those of them that its exercise leaves out, with the reason.
-CAUGHT: dict[str, tuple[set[str], dict[str, str]]] = {
-    "docs/foundations/scaling.md": (set(test_causal_self_attention.SCALED), {}),
-    "docs/correctness/causal-mask.md": (set(test_causal_self_attention.MASKED), {}),
-    "docs/correctness/multi-head.md": (set(test_multi_head_attention.HEADS), {}),
-    "docs/production/kv-cache.md": (
-        set(test_kv_cache.WRONG),
-        dict.fromkeys(
-            ["memory is made in inference mode", "rows are chosen in inference mode"],
-            "no page explains inference mode",
-        )
-        | dict.fromkeys(
-            [
-                "more is forgotten than there is",
-                "less than nothing is kept",
-                "memory stays of what was refused",
-                "dtypes are not compared",
-                "shapes are not compared",
-                "keys alone are compared",
-            ],
-            "a second refusal of the same line",
-        ),
-    ),
-    "docs/production/rope.md": (
-        set(test_rope.WRONG),
-        dict.fromkeys(  # but for those of which one pairing without a scaling is capable
-            set(test_rope.WRONG)
-            - {
-                "turns the other way, keys included",
-                "the second half turns back",
-                "a frequency for each channel",
-                "pairings exchanged",
-                "put together as halves",
-                "angles in float32",
-                "places start again",
-            },
-            NOT_THERE,
-        ),
-    ),
-}
-
 ANY = "an answer is not the only one, and this is another"
 ORDER = "their order does not matter"
 
 PARDONED: dict[str, dict[int, dict[str, str]]] = {
     "docs/correctness/causal-mask.md": {1: {"transposed or reversed": ORDER}},
     "docs/correctness/cross-attention.md": {4: {"negated": ANY}},
-    "docs/correctness/masks.md": {
-        5: {"first moved": ANY, "middle moved": ANY, "last moved": ANY},
-    },
+    "docs/correctness/masks.md": {5: {"first moved": ANY, "last moved": ANY}},
     "docs/examples/averages.md": {2: {"first moved": "row 0 has a single score"}},
     "docs/examples/causal-heads.md": {1: {"transposed or reversed": ORDER}},
-    "docs/examples/rectangular-heads.md": {
-        1: {"transposed or reversed": ORDER, "one too many": "it says one of them twice"},
-    },
-    "docs/examples/two-banks.md": {
-        2: {"first moved": ANY, "middle moved": ANY, "last moved": ANY},
-    },
+    "docs/examples/rectangular-heads.md": {1: {"transposed or reversed": ORDER}},
+    "docs/examples/two-banks.md": {2: {"first moved": ANY, "last moved": ANY}},
     "docs/foundations/averaging.md": {2: {"first moved": "row 0 has a single score"}},
     "docs/foundations/dot-product.md": {5: {"negated": ANY}},
     "docs/foundations/query-key-value.md": {
-        2: {"first moved": ANY, "middle moved": ANY, "negated": ANY},
+        2: {"first moved": ANY, "negated": ANY},
         3: {"negated": ANY},
-    },
-    "docs/production/flash.md": {
-        4: {"ignores argument 4": "tiles of any size give the same contexts"}
     },
     "docs/production/kv-cache.md": {
         2: dict.fromkeys(
-            ("in float64", "as a view", "not contiguous", "with a gradient", "in place"),
+            ("in float64", "as a view", "with a gradient", "in place"),
             "it must be the memory itself",
         ),
         5: dict.fromkeys(
@@ -299,42 +238,14 @@ PARDONED: dict[str, dict[int, dict[str, str]]] = {
     "docs/production/sparse.md": {3: {"negated": "1 and -1 lie as far apart as -1 and 1"}},
 }
 
-# Forms that are not tried: with these a ring of devices waits for ever.
-ENDLESS = {"docs/production/many-devices.md": {5: [f"ignores argument {n}" for n in range(1, 5)]}}
-
-# Exercises of whose solution few wrong answers can be made: it is no value and returns none.
-FEW = {"docs/start/pytorch.md": [5]}
-
 WEAK: dict[str, dict[int, list[str]]] = {
-    "docs/correctness/dropout.md": {
-        2: ["in place", "ignores argument 1", "ignores argument 2"],
-        3: ["as tensor"],
-    },
+    "docs/correctness/dropout.md": {2: ["in place"], 3: ["as tensor"]},
     "docs/correctness/order.md": {3: ["wrong by hand, 2"]},
-    "docs/model/gpt.md": {1: ["text"], 3: ["text"], 4: ["ignores argument 1"]},
+    "docs/model/gpt.md": {1: ["text"], 3: ["text"]},
     "docs/production/linear.md": {3: ["in float64", "constant"]},
-    "docs/production/masks.md": {
-        1: ["nan"],
-        2: ["flattened"],
-        3: ["negated"],
-        4: ["flattened", "ignores argument 3"],
-        5: ["nan"],
-    },
-    "docs/production/sampling-fast.md": {1: ["text"], 3: ["ignores argument 1"]},
-    "docs/production/served.md": {
-        1: ["text", "nan"],
-        3: [
-            "transposed or reversed",
-            "one short",
-            "one too many",
-            "flattened",
-            "ignores argument 2",
-        ],
-    },
-    "docs/production/variants.md": {
-        2: ["nan"],
-        3: ["transposed or reversed"],
-        4: ["ignores argument 2"],
-    },
+    "docs/production/masks.md": {1: ["nan"], 3: ["negated"], 5: ["nan"]},
+    "docs/production/sampling-fast.md": {1: ["text"]},
+    "docs/production/served.md": {1: ["text", "nan"], 3: ["transposed or reversed", "one short"]},
+    "docs/production/variants.md": {2: ["nan"], 3: ["transposed or reversed"]},
     "docs/start/pytorch.md": {3: ["wrong by hand, 2"], 5: ["text"]},
 }

@@ -5,7 +5,6 @@ import tomllib
 from datetime import date
 from pathlib import Path
 
-import pytest
 import yaml
 
 from literate.compare import pinned_torch
@@ -14,21 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CITED = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 RELEASED: date = CITED["date-released"]
-# In English, whatever language this machine speaks: `%B` would ask it.
-MONTH = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-][RELEASED.month - 1]
+MONTHS = "January February March April May June July August September October November December"
+MONTH = MONTHS.split()[RELEASED.month - 1]  # `%B` would ask the language of this machine
 SPOKEN = f"{RELEASED.day} {MONTH} {RELEASED.year}"
 
 
@@ -43,51 +29,36 @@ def page(name):
     return " ".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8").split())
 
 
-def test_the_citation_has_what_the_format_asks_for():
+def test_the_citation_names_the_book_and_where_it_is():
     assert CITED["cff-version"] == "1.2.0"
     assert CITED["authors"] == [{"name": "The authors of Attention, Executed"}]
-    assert {"message", "title"} <= set(CITED)
-    assert isinstance(RELEASED, date)
-
-
-def test_the_citation_names_the_book_and_where_it_is():
+    assert CITED["message"]
     assert CITED["title"] == setting("site_name")
     assert CITED["url"] == setting("site_url")
     assert CITED["repository-code"] == f"https://github.com/{setting('repository')}"
 
 
-@pytest.mark.parametrize("folder", [".", "literate"])
-def test_each_package_has_the_version_of_the_book(folder):
-    told = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
-    assert tomllib.loads(told)["project"]["version"] == CITED["version"]
+def test_each_package_has_the_version_of_the_book():
+    for folder in (".", "literate"):
+        told = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+        assert tomllib.loads(told)["project"]["version"] == CITED["version"]
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        f"title = {{{CITED['title']}}}",
-        f"author = {{{{{CITED['authors'][0]['name']}}}}}",
-        f"year = {{{RELEASED.year}}}",
-        f"month = {MONTH[:3].lower()}",
-        f"version = {{{CITED['version']}}}",
-        f"url = {{{CITED['url']}}}",
-    ],
-    ids=lambda field: field.split()[0],
-)
-def test_the_entry_for_bibtex_says_what_the_citation_says(field):
-    (entry,) = re.findall(r"```bibtex (@book\{.*?\}) ```", page("cite"))
-    assert field in re.sub(r" +", " ", entry)
-
-
-def test_the_sentence_to_cite_says_what_the_citation_says():
-    author, title = CITED["authors"][0]["name"], CITED["title"]
-    assert f"{author}. *{title}*, version {CITED['version']}, {SPOKEN}. <{CITED['url']}>" in page(
-        "cite"
-    )
-
-
-def test_the_example_of_a_number_names_the_pinned_torch():
-    assert f"checked with PyTorch {pinned_torch(ROOT)}." in page("cite")
+def test_the_page_to_cite_says_what_the_citation_says():
+    (author,), title, url = (one["name"] for one in CITED["authors"]), CITED["title"], CITED["url"]
+    said = re.sub(r" +", " ", page("cite"))
+    (entry,) = re.findall(r"```bibtex (@book\{.*?\}) ```", said)
+    fields = {
+        "title": f"{{{title}}}",
+        "author": f"{{{{{author}}}}}",
+        "year": f"{{{RELEASED.year}}}",
+        "month": MONTH[:3].lower(),
+        "version": f"{{{CITED['version']}}}",
+        "url": f"{{{url}}}",
+    }
+    assert [name for name in fields if f"{name} = {fields[name]}" not in entry] == []
+    assert f"{author}. *{title}*, version {CITED['version']}, {SPOKEN}. <{url}>" in said
+    assert f"checked with PyTorch {pinned_torch(ROOT)}." in said
 
 
 def test_the_newest_entry_of_the_changelog_is_the_version_of_the_book():

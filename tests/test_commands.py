@@ -36,17 +36,6 @@ def test_every_pin_installs_on_the_first_release_of_python_311():
     assert refused == []
 
 
-def test_every_pin_says_who_wants_it():
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if "==" in line]
-    wanted = {canonical(name) for name in PINS} | {"attention-executed"}
-    for pin in pins:
-        _, _, who = pin.partition("# via ")
-        names = {canonical(name.partition(" ")[0]) for name in who.split(", ")}
-        assert who, pin
-        assert names <= wanted, pin
-
-
 def test_what_the_project_asks_for_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = [need for needs in project["optional-dependencies"].values() for need in needs]

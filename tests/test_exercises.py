@@ -62,12 +62,7 @@ def test_each_exercise_says_its_kind_and_level(page):
 
 
 # Each runs its page anew: `make test` tries a few, `make test-labs` the rest.
-SOON = (
-    "docs/foundations/averaging.md",
-    "docs/foundations/dot-product.md",
-    "docs/correctness/order.md",
-    "docs/correctness/masks.md",
-)
+SOON = ("docs/foundations/averaging.md", "docs/correctness/order.md")
 
 
 def solved(page, cells):
@@ -141,7 +136,7 @@ def test_with_the_solutions_a_practice_notebook_says_that_all_is_done(page, prin
     assert lines[-1 - len(numbers)] == f"{len(numbers)} of {len(numbers)} exercises done"
 
 
-@each(SETTING, SOON[:1])
+@each(SETTING, ())
 def test_all_cells_of_a_practice_notebook_run_in_jupyter(page, tmp_path, monkeypatch):
     put_files(practised(page), tmp_path / "torch/hub/checkpoints")
     home = {"TORCH_HOME": str(tmp_path / "torch"), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
@@ -215,28 +210,6 @@ def without_an_assert(code, number):
     return found
 
 
-def wrong_versions(page, number):
-    """Return the names of the wrong versions that the check of an exercise holds."""
-    check = next(block.code for block in page.blocks if f"def check_{number}(" in block.code)
-    for node in ast.walk(ast.parse(check)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "wrong":
-            return [key.value for key in node.value.keys]
-    return []
-
-
-@each([page for page in SETTING if catching(page)])
-def test_a_test_of_the_readers_own_must_catch_the_wrong_versions_that_ours_catch(page):
-    (number,) = catching(page)
-    ours, left_out = answers.CAUGHT[page.name]
-    assert set(left_out) <= set(ours)
-    assert set(ours) - set(left_out) <= set(wrong_versions(page, number))
-
-
-def test_five_chapters_let_a_reader_write_the_test():
-    assert {page.name for page in SETTING if catching(page)} >= answers.CAUGHT.keys()
-    assert len(answers.CAUGHT) >= 5
-
-
 def trial(page):
     """Return the steps of a run of `page` in which each exercise is tried, and where each try stands.
 
@@ -260,10 +233,7 @@ def trial(page):
                 no_tests = answers.NO_TEST | without_an_assert(block.code, number)
                 by_hand |= {f"wrong by hand, {what}": code for what, code in no_tests.items()}
             generated = dict.fromkeys([*tries.RIGHT_FORMS, *tries.WRONG_FORMS], "")
-            endless = answers.ENDLESS.get(page.name, {}).get(int(number), [])
             for form, hand in (generated | by_hand).items():
-                if form in endless:
-                    continue
                 told = f"{number!r}, {form!r}, globals(), __stubs__[{number!r}], {hand!r}"
                 found.append((int(number), form, len(steps)))
                 steps.append(f"__tries__['attempt']({told})")
@@ -310,6 +280,3 @@ def test_each_check_takes_right_answers_in_any_form_and_refuses_wrong_ones(page)
         (n, form) for n, listed in pardoned.items() for form in listed if (n, form) not in odd
     ]
     assert needless == [], "pardoned, and as it should be without"
-    wrong = [n for n, form in said if said[n, form] and form not in tries.RIGHT_FORMS]
-    few = sorted({n for n in wrong if wrong.count(n) < 5})
-    assert few == answers.FEW.get(page.name, []), "too few wrong answers"

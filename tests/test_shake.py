@@ -3,16 +3,12 @@
 `make shake` asks it of twenty.
 """
 
-import os
-from textwrap import dedent
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import processor
 from processor import Processor
 from tests.pages import RUNNING, each
 from tools import shake
@@ -57,109 +53,64 @@ x, w, v = drawn(6, 8), drawn(8, 8) / 3, drawn(8)
 batch, repeated = drawn(2, 6, 8), torch.ones(3, dtype=torch.long)
 ROUNDS = {
     "mm": lambda: x @ w,
-    "mv": lambda: w @ v,
-    "dot": lambda: v @ v,
     "bmm": lambda: batch @ batch.mT,
     "linear": lambda: F.linear(x, w, v),
-    "linear without gradients": torch.inference_mode()(lambda: F.linear(x, w, v)),
     "einsum": lambda: torch.einsum("btc,bsc->bts", batch, batch),
-    "in place": lambda: torch.zeros(6, 8).addmm_(x, w),
     "sum": lambda: x.sum(),
-    "sum of rows": lambda: x.sum(-1),
-    "mean": lambda: x.mean(0),
     "cumsum": lambda: x.cumsum(-1),
-    "var": lambda: x.var(-1),
-    "std": lambda: x.std(),
     "norm": lambda: x.norm(dim=-1),
     "softmax": lambda: x.softmax(-1),
-    "log_softmax": lambda: x.log_softmax(-1),
     "logsumexp": lambda: x.logsumexp(-1),
     "cross_entropy": lambda: F.cross_entropy(x, torch.arange(6)),
-    "cross_entropy of texts": lambda: F.cross_entropy(batch.mT, batch.argmax(-1)),
     "exp": lambda: x.exp(),
-    "log": lambda: x.abs().log(),
     "tanh": lambda: x.tanh(),
-    "sin": lambda: x.sin(),
     "pow": lambda: x.abs() ** 1.7,
-    "base": lambda: 10000 ** (torch.arange(8) / 8),
-    "numbers between two": lambda: torch.linspace(-9, 9, 50),
     "normal draws": lambda: torch.randn(16),
     "gelu": lambda: F.gelu(x),
-    "softplus": lambda: F.softplus(x),
     "backward of softplus": lambda: gradient(F.softplus, 6, 8),
-    "mse_loss": lambda: F.mse_loss(x, x.flip(0)),
     "layer_norm": lambda: F.layer_norm(x, (8,)),
     "inverse": lambda: torch.linalg.inv(w + torch.eye(8)),
     "alpha": lambda: torch.add(x, x.flip(0), alpha=0.1),
     "attention": lambda: F.scaled_dot_product_attention(batch, batch, batch),
     "backward of a product": lambda: gradient(lambda x: x @ w, 6, 8),
-    "backward of softmax": lambda: gradient(lambda x: x.softmax(-1), 6, 8),
     "backward of attention": lambda: gradient(causal, 1, 1, 6, 8),
-    "backward of layers": lambda: gradient(lambda x: F.gelu(F.layer_norm(x, (8,))), 6, 8),
     "backward of an embedding": lambda: gradient(lambda x: F.embedding(repeated, x), 6, 8),
-    "backward of an index": lambda: gradient(lambda x: x[repeated], 6, 8),
-    "SGD": lambda: stepped(torch.optim.SGD),
     "Adam": lambda: stepped(torch.optim.Adam),
 }
 
 
 @pytest.mark.parametrize("work", ROUNDS.values(), ids=ROUNDS)
-def test_what_rounds_returns_something_else_and_nearly_the_same(work):
+def test_what_rounds_is_known_and_returns_something_else_and_nearly_the_same(work):
     torch.manual_seed(1)
     bare, others = work(), []
     for seed in range(5):
         torch.manual_seed(1)
-        others.append(returned(work, seed))
+        with Processor(seed) as simulated:
+            others.append(work())
+        assert not simulated.unknown
         torch.testing.assert_close(others[-1], bare, rtol=1e-5, atol=1e-5)
     assert not all(torch.equal(other, bare) for other in others)
-
-
-@pytest.mark.parametrize("work", ROUNDS.values(), ids=ROUNDS)
-def test_whether_it_rounds_is_known(work):
-    with Processor(0) as simulated:
-        work()
-    assert not simulated.unknown
 
 
 whole = torch.arange(-24.0, 24.0).view(6, 8)
 one_hot = torch.eye(8)[torch.tensor([3, 1, 4, 1, 5, 7])]
 EXACT = {
     "moved data": lambda: torch.cat([x.T.reshape(8, 6)[2:], x.view(8, 6)]).flip(0).contiguous(),
-    "gathered data": lambda: x[torch.tensor([2, 0])].masked_fill(x[:2] > 0, 7.1),
     "IEEE arithmetic": lambda: ((x + 0.1) * x.flip(0) - x / 3).abs().sqrt(),
-    "the greatest": lambda: torch.stack([x.amax(-1), x.max(-1).values, x.median(-1).values]),
     "uniform draws": lambda: torch.rand(16, generator=torch.Generator().manual_seed(0)),
-    "uniform draws like another": lambda: [torch.manual_seed(0), torch.rand_like(x)][1],
-    "constants of a traced program": lambda: torch.ops.aten.lift_fresh_copy(x),
-    "ends of numbers between two": lambda: torch.linspace(-9, 9, 50)[[0, -1]],
     "dropout": lambda: F.dropout(x, 0.5, torch.manual_seed(0) is None),
     "one term": lambda: one_hot @ w,
-    "one term of a batch": lambda: one_hot[None].repeat(2, 1, 1) @ batch[:, :1].mT.repeat(1, 1, 8),
     "the sum of two": lambda: x[:2].sum(0),
-    "the mean of two": lambda: x[:2].mean(0),
     "two halves": lambda: torch.tensor([[0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]]) @ w,
-    "one beside nothing": lambda: torch.tensor([1.0, 1e-30, 1e-30]).sum(),
     "whole products": lambda: whole @ whole.T,
     "short products": lambda: (whole / 16) @ (whole / 4).T + 0.5,
     "whole sums": lambda: whole.sum(-1),
-    "short means": lambda: (whole / 8).mean(-1),
-    "whole running sums": lambda: whole.cumsum(-1),
-    "3, 4 and 5": lambda: torch.tensor([3.0, 4.0, 0.0]).norm(),
     "softmax of one": lambda: torch.tensor([[0.3, -torch.inf], [500.0, 1.0]]).softmax(-1),
     "softmax of equals": lambda: torch.full((3, 3), 0.7).softmax(-1),
     "causal attention of the first": lambda: causal(batch)[:, 0],
-    "logsumexp of one": lambda: torch.tensor([[0.3, -torch.inf], [-torch.inf, 1.7]]).logsumexp(
-        1, True
-    ),
     "exp(0)": lambda: torch.zeros(3).exp(),
-    "log(1)": lambda: torch.ones(3).log(),
     "saturated tanh": lambda: torch.full((3,), 30.0).tanh(),
     "underflow": lambda: torch.full((3,), -200.0).exp(),
-    "squares": lambda: x**2,
-    "no terms": lambda: torch.cat(
-        [torch.zeros(2, 0) @ torch.zeros(0, 2), torch.zeros(2, 0).sum(1)[None]]
-    ),
-    "softmax of a number": lambda: gradient(lambda x: x.softmax(0)),
     "nothing but nan and infinity": lambda: torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0]]).sum(
         1
     ),
@@ -225,19 +176,13 @@ def test_equal_work_gets_equal_noise(work):
     assert torch.equal(long[:, :3], short)
 
 
-def test_a_product_gets_the_same_noise_in_a_batch_and_alone():
+def test_a_product_gets_the_same_noise_in_a_batch_and_alone_and_another_on_another_processor():
     first, second = drawn(1, 6, 8), drawn(1, 8, 8)
     in_a_batch, alone = on_one_kernel(
         lambda parts: parts[0] @ parts[1], (first, second), (first[0], second[0])
     )
     assert torch.equal(in_a_batch[0], alone)
-
-
-def test_a_processor_returns_the_same_twice():
     assert torch.equal(returned(lambda: x @ w, 3), returned(lambda: x @ w, 3))
-
-
-def test_another_processor_returns_something_else():
     assert not torch.equal(returned(lambda: x @ w, 3), returned(lambda: x @ w, 4))
 
 
@@ -265,12 +210,6 @@ def test_noise_is_up_to_a_unit_in_the_last_place_of_what_was_added(dtype):
     assert 0.5 < most < 2
 
 
-def test_a_sum_that_cancels_is_moved_by_more_than_its_own_last_place():
-    terms = torch.tensor([1e4 + 0.123, -1e4, 0.456])
-    moved = (returned(lambda: terms.sum()) - terms.sum()).abs()
-    assert moved > 10 * torch.finfo(torch.float32).eps * terms.sum()
-
-
 def test_a_sum_of_numbers_of_16_bits_is_added_in_32_and_rounded_once():
     """Its noise is a unit in its own last place, however large the terms that cancelled."""
     first, second = drawn(16, 32, dtype=torch.bfloat16), drawn(32, 16, dtype=torch.bfloat16)
@@ -288,11 +227,6 @@ def test_an_operation_that_nobody_classed_is_named():
     with Processor(0) as simulated:
         torch.digamma(x)
     assert simulated.unknown == {"aten.digamma.default"}
-
-
-def test_no_operation_is_classed_twice():
-    named = processor.EXACT + processor.POINTWISE + processor.BY_ROW + processor.SOLVERS
-    assert len(named.split()) == len(set(named.split()))
 
 
 MEANS = """
@@ -324,22 +258,14 @@ HALVES = """
 
 
 @pytest.fixture
-def page(tmp_path):
+def page(book):
     """A function that writes a page of a book of its own, and returns its path."""
-    (tmp_path / "mkdocs.yml").write_text("site_name: A book under test\n")
-    path = tmp_path / "docs/page.md"
-    path.parent.mkdir()
-
-    def write(text):
-        path.write_text(dedent(text))
-        return path
-
-    return write
+    return book.page
 
 
 def test_a_claim_without_a_margin_is_found_at_its_line(page):
     """One unit in the last place above 1 is 1.2e-7."""
-    result = [shake.shake(page(MEANS.format("1e-7")), seed) for seed in SEEDS]
+    result = [shake.shake(page(MEANS.format("1e-7")), seed) for seed in SEEDS[:6]]
     reports = [report for run in result for report in run.failures.values()]
     assert reports
     assert all("docs/page.md:12: " in report for report in reports)
@@ -350,11 +276,8 @@ def test_a_claim_with_a_margin_is_not_accused(page, text):
     assert not any(shake.shake(page(text), seed).failures for seed in SEEDS)
 
 
-def test_a_run_says_which_operations_were_perturbed(page):
+def test_a_run_says_how_many_operations_were_perturbed(page):
     assert "mm" in shake.shake(page(MEANS.format("1e-6")), 0).perturbed
-
-
-def test_a_page_of_exact_work_says_that_nothing_was_perturbed(page):
     assert "0 operations perturbed on 1 " in shake.said_of([shake.shake(page(HALVES), 0)])
 
 
@@ -364,13 +287,6 @@ def test_what_failed_is_told_once_with_the_processors_that_it_failed_on():
         "page.md: 4 operations perturbed on 2 processors\n"
         "  on 2 of 2 processors (4, 6), page.md:12: why"
     )
-
-
-def test_no_processor_is_left_behind(page):
-    before = dict(os.environ)
-    shake.shake(page(HALVES), 0)
-    assert dict(os.environ) == before
-    assert torch.equal(x @ w, drawn(6, 8) @ w)
 
 
 TESTS_WITHOUT_A_MARGIN = """
@@ -418,21 +334,6 @@ def test_a_test_without_a_margin_fails_on_a_simulated_processor(pytester):
     done.assert_outcomes(passed=2, failed=2)
 
 
-def test_a_test_may_run_pytest_on_a_simulated_processor(pytester, monkeypatch):
-    """pytester forgets what a test imports, and torch cannot be imported twice."""
-    monkeypatch.setenv("PYTHONPATH", str(shake.ROOT))
-    pytester.makepyfile(
-        """
-        pytest_plugins = ["pytester"]
-
-        def test_one(pytester): ...
-        def test_another(pytester): ...
-        """
-    )
-    done = pytester.runpytest_subprocess(*SIMULATED)
-    done.assert_outcomes(passed=2)
-
-
 def test_every_test_of_a_snippet_is_run_on_each_processor():
     assert {str(p.relative_to(shake.ROOT)) for p in shake.ROOT.glob("tests/snippets/test_*.py")} < {
         *shake.TESTS
@@ -441,11 +342,7 @@ def test_every_test_of_a_snippet_is_run_on_each_processor():
 
 
 # A page takes long on such a processor: `make test` tries these, `make test-labs` and `make shake` all.
-SOON = (
-    "docs/foundations/averaging.md",
-    "docs/foundations/dot-product.md",
-    "docs/correctness/masks.md",
-)
+SOON = ("docs/foundations/averaging.md",)
 
 
 @each(RUNNING, SOON)

@@ -41,9 +41,9 @@ print(30 * torch.tanh(scores / 30))
 The largest score is 30 now.
 """
 ROW = f"| [Soft caps](softcap.md) | {QUESTION} | cap a score |\n"
-WRONG = """\
-WRONG["foundations/softcap.md"] = {"no cap": ("torch.tanh(scores / 30)", "(scores / 30)")}
-
+WRONG = """
+["foundations/softcap.md"]
+'no cap' = ['torch.tanh(scores / 30)', '(scores / 30)']
 """
 
 
@@ -86,7 +86,7 @@ TESTS = "docs/foundations/softcap.md tests/test_story.py tests/test_glossary.py 
 def test_a_chapter_that_follows_the_steps_passes_the_tests_and_is_built(project):
     steps = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     steps = steps.partition("## A chapter in ten minutes")[2].partition("\n## ")[0]
-    named = {"docs/<part>/index.md", "tests/test_wrong_pages.py", "mkdocs.yml", "make update PAGE="}
+    named = {"docs/<part>/index.md", "tests/wrong_pages.toml", "mkdocs.yml", "make update PAGE="}
     assert [name for name in named if name not in steps] == []
     page = project / "docs/foundations/softcap.md"
     page.write_text(CHAPTER, encoding="utf-8")
@@ -94,7 +94,8 @@ def test_a_chapter_that_follows_the_steps_passes_the_tests_and_is_built(project)
     insert(project / "mkdocs.yml", "  - II · The layer:\n", "      - foundations/softcap.md\n")
     assert make(project, "update", "PAGE=docs/foundations/softcap.md")[0] == 0
     assert "tensor([ 0.9996,  9.6454, 30.0000])" in page.read_text(encoding="utf-8")
-    insert(project / "tests/test_wrong_pages.py", "SOON = ", WRONG)
+    with (project / "tests/wrong_pages.toml").open("a", encoding="utf-8") as table:
+        table.write(WRONG)
     index = project / "docs/foundations/index.md"
     insert(index, "\nEach chapter says", ROW)
     chosen = "softcap or story or every_chapter or first_page or glossary"

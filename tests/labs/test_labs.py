@@ -29,20 +29,15 @@ QUANTITY = re.compile(r"\d\s?(?:ms|milliseconds?|s|seconds?|minutes?|[KMG]iB|[KM
 PAGE_LIMIT = 120_000  # bytes of what a lab says and shows
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_lab_is_stored_as_it_was_measured(name):
-    assert labs.edited(labs.FOLDER / f"{name}.ipynb") == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_text_of_a_lab_quotes_what_its_cells_hold(name):
-    assert stale_in_notebook(labs.FOLDER / f"{name}.ipynb") == []
-
-
 @pytest.fixture(params=NAMES)
-def stored(request):
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def stored(name):
     """One lab as it lies in the repository."""
-    return nbformat.read(labs.FOLDER / f"{request.param}.ipynb", as_version=4)
+    return nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4)
 
 
 def code_cells(notebook):
@@ -55,42 +50,52 @@ def outputs(notebook):
 
 def drawn(notebook):
     """All HTML that the lab's cells displayed, in one document."""
-    return BeautifulSoup(
-        "".join(o.data.get("text/html", "") for o in outputs(notebook) if "data" in o),
-        "html.parser",
-    )
+    html = [o.data.get("text/html", "") for o in outputs(notebook) if "data" in o]
+    return BeautifulSoup("".join(html), "html.parser")
 
 
-def test_the_labs_are_there():
+def tagged(notebook, tag):
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+def test_the_labs_are_there_and_share_their_set_up_cells():
     assert tuple(sorted(path.stem for path in labs.FOLDER.glob("*.ipynb"))) == NAMES
+    every = [nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4) for name in NAMES]
+    set_up = {tuple(cell.source for cell in tagged(notebook, "setup")) for notebook in every}
+    assert [len(cells) for cells in set_up] == [2]
+
+
+def test_a_lab_is_stored_as_it_was_measured_and_its_text_quotes_what_its_cells_hold(name):
+    assert labs.edited(labs.FOLDER / f"{name}.ipynb") == []
+    assert stale_in_notebook(labs.FOLDER / f"{name}.ipynb") == []
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("name", NAMES)
-def test_lab_runs_from_a_clean_kernel_at_a_reduced_size(name):
+def test_a_lab_runs_from_a_clean_kernel_at_a_reduced_size(name):
     executed = labs.execute(labs.FOLDER / f"{name}.ipynb", reduced=True)
     assert "size         reduced" in outputs(executed)[0].text
-    complaints = [o.text for o in outputs(executed) if o.get("name") == "stderr"]
-    assert complaints == []
+    assert [o.text for o in outputs(executed) if o.get("name") == "stderr"] == []
 
 
-def test_lab_is_stored_whole_and_in_order(stored):
-    assert [cell.execution_count for cell in code_cells(stored)] == list(
-        range(1, len(code_cells(stored)) + 1)
-    )
-    assert [
-        o.output_type for o in outputs(stored) if o.output_type not in ("stream", "display_data")
-    ] == []
+def test_a_lab_is_stored_whole_in_order_without_complaints_and_small(stored):
+    numbers = [cell.execution_count for cell in code_cells(stored)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {o.output_type for o in outputs(stored)} <= {"stream", "display_data"}
     assert [o.text for o in outputs(stored) if o.get("name") == "stderr"] == []
+    plain = [o.data["text/plain"] for o in outputs(stored) if "data" in o]
+    assert plain
+    assert not [text for text in plain if text.startswith("<")]  # for readers without HTML
+    shown = "".join(cell.source for cell in stored.cells)
+    shown += "".join(o.get("text", "") or o.data.get("text/html", "") for o in outputs(stored))
+    assert len(shown.encode()) < PAGE_LIMIT
 
 
-def test_lab_begins_with_its_title_and_a_question(stored):
-    first = stored.cells[0].source
+def test_a_lab_begins_with_a_question_its_finding_and_then_the_machine_and_the_date(stored):
+    first, second = (cell.source for cell in stored.cells[:2])
     assert first.startswith(f"# {stored.metadata.title}\n")
     assert "?" in first.split("\n\n")[1]
-
-
-def test_lab_names_machine_and_date_before_anything_else(stored):
+    assert [second] == [cell.source for cell in tagged(stored, "finding")]
+    assert len(second.split()) <= 65
     machine = dict(line.split(maxsplit=1) for line in outputs(stored)[0].text.splitlines())
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", machine["date"])
     assert machine["size"] == "full"
@@ -101,50 +106,23 @@ def test_lab_names_machine_and_date_before_anything_else(stored):
     assert machine["accelerator"]
 
 
-def test_labs_share_their_set_up_cells():
-    by_place = {}
-    for name in NAMES:
-        notebook = nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4)
-        for place, cell in enumerate(
-            c for c in notebook.cells if "setup" in c.metadata.get("tags", [])
-        ):
-            by_place.setdefault(place, []).append(cell.source)
-    assert {place: len(sources) for place, sources in by_place.items()} == {
-        0: len(NAMES),
-        1: len(NAMES),
-    }
-    assert all(len(set(sources)) == 1 for sources in by_place.values())
-
-
-def test_figure_has_a_caption_and_a_text_alternative(stored):
+def test_a_figure_is_said_in_words_has_numbers_on_its_axes_and_follows_the_colour_scheme(stored):
     figures = drawn(stored).select("figure.lab-figure")
     assert figures
     for figure in figures:
         assert figure.svg["role"] == "img"
         assert len(figure.svg["aria-label"]) > 40
         assert len(figure.figcaption.get_text()) > 40
-
-
-def test_figure_has_numbers_on_its_axes_as_plain_text(stored):
-    for figure in drawn(stored).select("figure.lab-figure"):
         written = [text.get_text() for text in figure.select("svg text")]
         assert len([text for text in written if re.fullmatch(r"[\d.,]+", text)]) >= 3
-        assert not figure.select("tspan")
-
-
-def test_figure_follows_the_colour_scheme_and_styles_nothing_else(stored):
-    for figure in drawn(stored).select("figure.lab-figure"):
         text = str(figure).lower()
         assert "currentcolor" in text
-        assert not re.search(r"#000000|#ffffff|fill: black|<style|font-family", text)
-
-
-def test_figure_ids_are_unique_in_the_lab(stored):
+        assert not re.search(r"#000000|#ffffff|fill: black|<style|font-family|<tspan", text)
     ids = Counter(element["id"] for element in drawn(stored).select("[id]"))
     assert [name for name, count in ids.items() if count > 1] == []
 
 
-def test_table_has_a_caption_and_scoped_headers(stored):
+def test_a_table_has_a_caption_and_scoped_headers(stored):
     for table in drawn(stored).select("table.lab-table"):
         assert table.caption.get_text()
         assert {th.get("scope") for th in table.select("thead th")} == {"col"}
@@ -152,77 +130,32 @@ def test_table_has_a_caption_and_scoped_headers(stored):
         assert all(row.th["scope"] == "row" for row in table.select("tbody tr"))
 
 
-def test_display_has_a_plain_text_for_readers_without_html(stored):
-    plain = [o.data["text/plain"] for o in outputs(stored) if "data" in o]
-    assert plain
-    assert not [text for text in plain if text.startswith("<")]
-
-
-def tagged(notebook, tag):
-    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
-
-
-@pytest.fixture
-def finding(stored):
-    """What the lab found: the text of the one cell that says so."""
-    (cell,) = tagged(stored, "finding")
-    return cell.source
-
-
-def test_no_measurement_is_typed_by_hand_but_in_the_finding(stored, finding):
-    paragraphs = [
-        p
-        for cell in stored.cells
-        if cell.cell_type == "markdown" and cell.source != finding
-        for p in cell.source.split("\n\n")
-    ]
+def test_what_was_measured_is_said_by_the_finding_alone_in_numbers_that_the_lab_printed(stored):
+    (finding,) = (cell.source for cell in tagged(stored, "finding"))
+    texts = [cell.source for cell in stored.cells if cell.cell_type == "markdown"]
+    paragraphs = [p for text in texts if text != finding for p in text.split("\n\n")]
     assert [p for p in paragraphs if QUANTITY.search(p) and "target" not in p] == []
-
-
-def test_the_finding_quotes_numbers_and_each_is_one_that_the_lab_printed(stored, finding):
-    texts = [o.get("text") or o.data["text/plain"] for o in outputs(stored)]
-    printed, quoted = Numbers(texts), list(numerals(finding))
+    printed = Numbers([o.get("text") or o.data["text/plain"] for o in outputs(stored)])
+    quoted = list(numerals(finding))
     assert len(quoted) >= 3
     assert [one.text for one in quoted if not printed.hold(one)] == []
+    rows = (labs.FOLDER / "index.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [row for row in rows if row.startswith(f"| [{stored.metadata.title}]")]
+    said, known = list(numerals(row.split("|")[2])), Numbers([finding])
+    assert said
+    assert [one.text for one in said if not known.hold(one)] == []
 
 
-def test_the_finding_is_short_and_follows_the_question(stored, finding):
-    assert stored.cells[1].source == finding
-    assert len(finding.split()) <= 65
+PROOF = re.compile(r"^\s*(assert gap|torch\.testing\.)", re.M)
+CLOCK = re.compile(r"Timer\($|Timer\(\S|optimizer\.step|process_time\(", re.M)
 
 
-def test_the_page_of_the_labs_says_of_each_what_it_found(stored, finding):
-    index = (labs.FOLDER / "index.md").read_text(encoding="utf-8")
-    (row,) = [
-        line for line in index.splitlines() if line.startswith(f"| [{stored.metadata.title}]")
-    ]
-    said = row.split("|")[2]
-    known = Numbers([finding])
-    assert [one.text for one in numerals(said) if not known.hold(one)] == []
-    assert any(numerals(said))
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in ("checker", "gpt", "steps")]
-)
-def test_equality_is_proven_before_anything_is_timed_or_trained(name):
-    sources = [
-        c.source for c in code_cells(nbformat.read(labs.FOLDER / f"{name}.ipynb", as_version=4))
-    ][2:]
-    proof = next(
-        place
-        for place, source in enumerate(sources)
-        if re.search(r"^\s*(assert gap|torch\.testing\.)", source, re.M)
-    )
-    clock = next(
-        place
-        for place, source in enumerate(sources)
-        if re.search(r"Timer\($|Timer\(\S|optimizer\.step|process_time\(", source, re.M)
+def test_equality_is_proven_before_anything_is_timed_or_trained(name, stored):
+    if name in ("checker", "gpt", "steps"):
+        return  # they compare nothing
+    sources = [cell.source for cell in code_cells(stored)][2:]
+    proof, clock = (
+        next(place for place, source in enumerate(sources) if pattern.search(source))
+        for pattern in (PROOF, CLOCK)
     )
     assert proof < clock
-
-
-def test_lab_stays_small(stored):
-    shown = "".join(cell.source for cell in stored.cells)
-    shown += "".join(o.get("text", "") or o.data.get("text/html", "") for o in outputs(stored))
-    assert len(shown.encode()) < PAGE_LIMIT

@@ -1,16 +1,13 @@
-"""The book in the two engines that are not Chromium's: every page, and what a chapter does."""
+"""The book in the two engines that are not Chromium's: what a chapter does, and at night every page."""
 
-import os
 import shutil
 from unittest.mock import ANY
 
 import pytest
-from PIL import ImageChops
 
-from tests.site import book, engines
-from tests.site.test_hashes import MISSED, places
+from tests.site import book, browsers
+from tests.site.test_pages import MISSED, places
 
-pytestmark = pytest.mark.engines
 WATCH = """<script>if (!window.wrong) {
   window.wrong = [];
   addEventListener("error", (e) => wrong.push(e.message || e.target.src || e.target.href), true);
@@ -19,7 +16,7 @@ WATCH = """<script>if (!window.wrong) {
 
 # WebKitGTK's window is never narrower than 447 pixels: its pages are seen in a frame of a phone's size.
 PHONE = '<iframe style="border: 0; width: {width}px; height: {height}px"></iframe>'.format(
-    **book.NARROW
+    **browsers.NARROW
 )
 LOAD = """(address) => new Promise((loaded) => {
   const frame = document.querySelector("iframe");
@@ -56,25 +53,6 @@ def address(site, tmp_path_factory):
         yield address
 
 
-def started(name, folder):
-    """The engine of a name, or one clear reason why there is none: under CI=true a failure."""
-    try:
-        with engines.ENGINES[name](folder) as engine:
-            yield engine
-    except engines.Missing as missing:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(missing))
-
-
-@pytest.fixture(scope="module", params=engines.ENGINES)
-def engine(request, tmp_path_factory):
-    yield from started(request.param, tmp_path_factory.mktemp(request.param))
-
-
-@pytest.fixture(scope="module")
-def webkit(tmp_path_factory):
-    yield from started("webkit", tmp_path_factory.mktemp("webkit"))
-
-
 @pytest.fixture
 def open_page(engine, address):
     """`open_page(path)` opens a page in the engine; no script may throw, nothing may be missing."""
@@ -82,47 +60,18 @@ def open_page(engine, address):
     def at(path):
         engine.go(address + path)
         engine.run("() => document.fonts.ready.then(() => true)")
-        engine.run(book.WAKE)
+        engine.run(browsers.WAKE)
         return engine
 
     yield at
     assert engine.run("() => wrong") == []
 
 
-@pytest.fixture(scope="module")
-def page_with(site):
-    """`page_with(mark)` is the page whose HTML holds `mark` most often."""
-
-    def found(mark):
-        count = {path: (site / path).read_text(encoding="utf-8").count(mark) for path in book.PAGES}
-        most = max(count, key=count.get)
-        assert count[most], f"no page has {mark}"
-        return most
-
-    return found
-
-
-def test_home_is_set_in_the_books_fonts(open_page):
-    engine = open_page("index.html")
-    assert {"Book", "Book Code"} <= fonts(engine)
-
-
-def test_a_chapter_is_set_in_the_books_fonts_math_too(open_page, page_with):
-    engine = open_page(page_with("<math"))
-    assert {"Book", "Book Code", "Book Math"} <= fonts(engine)
-
-
-def fonts(engine):
-    """The families that were loaded."""
-    return set(
-        engine.run(
-            """async () => {
-                 await document.fonts.ready;
-                 return [...document.fonts].filter((font) => font.status === 'loaded')
-                   .map((font) => font.family.replaceAll('"', ''));
-               }"""
-        )
-    )
+# The families that were loaded.
+FONTS = """async () => {
+  await document.fonts.ready;
+  return [...document.fonts].filter((font) => font.status === 'loaded').map((font) => font.family.replaceAll('"', ''));
+}"""
 
 
 # What went wrong on a page, or is not complete there.
@@ -144,6 +93,7 @@ WRONG = """async () => {
 }"""
 
 
+@pytest.mark.night
 def test_every_page_loads_without_an_error_and_each_address_leads_to_its_place(open_page, site):
     def wrong(path):
         engine = open_page(path)
@@ -152,13 +102,14 @@ def test_every_page_loads_without_an_error_and_each_address_leads_to_its_place(o
     assert {path: found for path in book.PAGES if (found := wrong(path))} == {}
 
 
+@pytest.mark.night
 def test_each_address_of_every_page_leads_to_its_place_on_a_phone(engine, address, site):
     engine.go(address + "phone.html")
 
     def missed(path):
-        assert engine.run(LOAD, address + path) == book.NARROW["width"]
+        assert engine.run(LOAD, address + path) == browsers.NARROW["width"]
         engine.run(WITHIN, "() => document.fonts.ready.then(() => true)")
-        engine.run(WITHIN, book.WAKE)
+        engine.run(WITHIN, browsers.WAKE)
         return engine.run(WITHIN, MISSED, places(site, path)) + engine.run(WITHIN, "() => wrong")
 
     assert {path: found for path in book.PAGES if (found := missed(path))} == {}
@@ -167,37 +118,23 @@ def test_each_address_of_every_page_leads_to_its_place_on_a_phone(engine, addres
 @pytest.mark.smoke
 def test_every_feature_works_after_a_click_and_after_going_back(open_page, address):
     engine = open_page("index.html")
-    engine.run(book.CLICK, address + book.CHAPTER)
+    engine.run(browsers.CLICK, address + book.CHAPTER)
     # WebKit may not yet have scrolled to the top when it has told of the page; Chromium is asked for that.
-    assert engine.run(book.USE) == book.USED | {"scrolled": ANY}
-    engine.run(book.CLICK, address + "glossary.html")
-    engine.run(book.BACK)
-    assert engine.run(book.USE) == book.USED_AFTER_BACK
-    assert (
-        engine.run("() => document.querySelector('article h1').firstChild.data")
-        == "The dot product"
-    )
+    assert engine.run(browsers.USE) == browsers.USED | {"scrolled": ANY}
+    engine.run(browsers.CLICK, address + "glossary.html")
+    engine.run(browsers.BACK)
+    assert engine.run(browsers.USE) == browsers.USED_AFTER_BACK
+    title = "() => document.querySelector('article h1').firstChild.data"
+    assert engine.run(title) == "The dot product"
 
 
 @pytest.mark.smoke
 def test_search_gives_results_after_a_click(open_page, address):
     engine = open_page("index.html")
-    engine.run(book.CLICK, address + "foundations/index.html")
+    engine.run(browsers.CLICK, address + "foundations/index.html")
     engine.run("() => document.querySelector('.md-search__input').focus()")
     engine.keys("softmax")
     assert "softmax" in engine.run(FIRST_RESULT)
-
-
-def test_a_box_fades_at_the_side_where_it_hides_something(open_page):
-    engine = open_page("model/heads.html")
-    engine.run("() => { document.querySelector('.md-content').style.maxWidth = '375px' }")
-    engine.run("() => { dispatchEvent(new Event('resize')) }")
-    fades = [engine.run(FADE, share) for share in (0, 0.5, 1)]
-    assert fades == [
-        ["-24px", "calc(100% + 24px)"],
-        ["0px", "100%"],
-        ["0px", "calc(100% + 24px)"],
-    ]
 
 
 # Where the fade of the first code that scrolls stands, and how wide it is, once it is painted.
@@ -211,58 +148,30 @@ FADE = """async (share) => {
 }"""
 
 
-# --------------------------------------------------- WebKit alone lets punctuation hang in margins
+@pytest.mark.night
+def test_a_chapter_is_set_in_the_books_fonts_math_too(open_page, page_with):
+    assert {"Book", "Book Code", "Book Math"} <= {*open_page(page_with("<math")).run(FONTS)}
 
 
-NO_PUNCTUATION = "pre, code, samp, kbd, math, math *, figure, attention-explorable, table"
+@pytest.mark.night
+def test_a_box_fades_at_the_side_where_it_hides_something(open_page):
+    engine = open_page("model/heads.html")
+    engine.run("() => { document.querySelector('.md-content').style.maxWidth = '375px' }")
+    engine.run("() => { dispatchEvent(new Event('resize')) }")
+    assert [engine.run(FADE, share) for share in (0, 0.5, 1)] == [
+        ["-24px", "calc(100% + 24px)"],
+        ["0px", "100%"],
+        ["0px", "calc(100% + 24px)"],
+    ]
 
 
-def test_no_code_formula_or_figure_hangs_its_punctuation(webkit, address, page_with):
-    for mark in ("<math", "<attention-explorable", "<samp"):
-        webkit.go(address + page_with(mark))
-        hanging = webkit.run(
-            """(all) => [...document.querySelectorAll(all)]
-                 .filter((element) => getComputedStyle(element).hangingPunctuation !== 'none')
-                 .map((element) => element.outerHTML.slice(0, 80))""",
-            NO_PUNCTUATION,
-        )
-        assert hanging == []
+# WebKit alone lets punctuation hang in margins, and would eat the first bracket of a formula.
+HANGING = """() => [...document.querySelectorAll('pre, code, samp, kbd, math, math *, figure, attention-explorable, table')]
+  .filter((element) => !['none', undefined].includes(getComputedStyle(element).hangingPunctuation))
+  .map((element) => element.outerHTML.slice(0, 80))"""
 
 
-@pytest.mark.parametrize(
-    ("kind", "mark"), [("samp", "<samp>["), ("math", "(</mo>")], ids=["output", "formula"]
-)
-def test_the_first_bracket_is_painted(webkit, address, page_with, kind, mark):
-    """As published it looks as where nothing may hang, and not as where everything does."""
-    webkit.go(address + page_with(mark))
-    webkit.run("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
-    webkit.run(
-        """(kind) => [...document.querySelectorAll(`.md-content ${kind}`)].find(
-             (one) => one.checkVisibility() && /^[[(]/.test(one.textContent)).id = 'bracketed'""",
-        kind,
-    )
-    webkit.picture("#bracketed")  # what comes into view asks for its font
-    webkit.run("() => document.fonts.ready.then(() => true)")
-    published = webkit.picture("#bracketed")
-    whole, eaten = (hung(webkit, value) for value in ("none", "first"))
-    # Of 255: an engine blends a shade or so differently each time.
-    assert apart(published, whole) < 8
-    assert apart(published, eaten) > 100
-
-
-def apart(one, other):
-    """The largest difference of two pictures, 0 to 255."""
-    return ImageChops.difference(one, other).convert("L").getextrema()[1]
-
-
-def hung(webkit, value):
-    """The bracketed element, painted with `hanging-punctuation` of that value everywhere."""
-    webkit.run(
-        """(value) => {
-          const style = document.getElementById('hung') ?? document.head.appendChild(document.createElement('style'));
-          style.id = 'hung';
-          style.textContent = `* { hanging-punctuation: ${value} !important }`;
-        }""",
-        value,
-    )
-    return webkit.picture("#bracketed")
+@pytest.mark.night
+@pytest.mark.parametrize("mark", ["<math", "<attention-explorable", "<samp"])
+def test_no_code_formula_or_figure_hangs_its_punctuation(open_page, page_with, mark):
+    assert open_page(page_with(mark)).run(HANGING) == []

@@ -1,12 +1,11 @@
 """Figures answer, by mouse, keyboard and touch, and what they answer is what torch computes.
 
 The fences driven here are every `attention` fence of the book, and some that no chapter has
-reason to show: rows with nothing to attend to, logits of ±100, ties in rounding. They are built
+reason to show: rows with nothing to attend to, logits of ±100. They are built
 into a small site of their own, with the book's theme.
 """
 
 import itertools
-import math
 import re
 
 import pytest
@@ -15,8 +14,8 @@ from book.figures import attention
 from literate import numerals
 from tests.book import by_torch
 from tests.pages import PAGES
-from tests.site import book
-from tests.site.test_reading import axe
+from tests.site import book, browsers
+from tests.site.axe import axe
 
 SIX = "[[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]]"
 OWN = {
@@ -39,13 +38,6 @@ OWN = {
         hidden: a b
         step: weights
         controls: query step causal hide""",
-    "ties": """
-        tokens: a b c
-        queries: [[0.125], [0.375], [-0.625]]
-        keys: [[1], [3], [0.5]]
-        values: [[1, 0.5], [2.5, 1], [4, 8]]
-        digits: 2
-        controls: query step edit""",
     "choices": f"""
         choices:
         - name: six
@@ -104,7 +96,6 @@ print(table)
   64      63.0     0.9
 1024    1019.7     1.1
 ```"""
-PLAIN = f"```python\nprint(text)\n```\n\n```output\n{'a long line of output ' * 12}\n```"
 
 
 def book_fences():
@@ -121,26 +112,40 @@ OURS = {
     name: "\n".join(line[8:] for line in body.strip("\n").split("\n")) for name, body in OWN.items()
 }
 FENCES = OURS | book_fences()
+# Ours, and one of the book; the others at night.
+each_fence = pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in OURS or "dot-product" in name
+        else pytest.param(name, marks=pytest.mark.night)
+        for name in FENCES
+    ],
+)
 
 
 # ------------------------------------------------------------------------- a site of their own
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """Where a small site in the book's theme is served: every fence, a page each."""
-    project = book.copy_project(tmp_path_factory.mktemp("figures"), docs=False)
+def project(tmp_path_factory):
+    """The folder of a small book in this book's theme: every fence, a page each."""
+    return book.copy_project(tmp_path_factory.mktemp("figures"), docs=False)
+
+
+@pytest.fixture(scope="module")
+def address(project):
+    """Where it is served."""
     for number, body in enumerate(FENCES.values()):
         text = f"# Fence {number}\n\n```attention\n{body}\n```\n"
         (project / f"docs/fence-{number}.md").write_text(text, encoding="utf-8")
     index = "\n\n".join(
         (
             "# Figures",
-            "[Heads](fence-5.md)",
+            "[Heads](fence-4.md)",
             HEATMAP,
             "The last but one is [0.1723](#few-1-1).",
             CHART,
-            PLAIN,
             f"```attention\n{OURS['every control']}\n```",
         )
     )
@@ -153,23 +158,6 @@ def address(tmp_path_factory):
         result = book.build(project / "site", project)
         assert result.returncode == 0, result.stdout + result.stderr
         yield address
-
-
-@pytest.fixture
-def whole(browser, site):
-    """`whole(path, viewport)` opens a page of the book itself."""
-    with book.served(site) as address:
-        page = browser.new_page()
-
-        def open_page(path, viewport):
-            page.set_viewport_size(viewport)
-            page.goto(address + path)
-            page.evaluate(book.WAKE)
-            book.show(page)
-            return page
-
-        yield open_page
-        page.close()
 
 
 # --------------------------------------------------------------------------------- the explorable
@@ -261,7 +249,7 @@ def drive(visit):
     return start
 
 
-@pytest.mark.parametrize("name", FENCES)
+@each_fence
 def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name):
     driver = drive(name)
     spec = driver.spec
@@ -297,7 +285,7 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
     assert driver.checks >= 2 * len(driver.panels)
 
 
-@pytest.mark.parametrize("name", FENCES)
+@each_fence
 def test_every_number_can_be_edited_and_put_back(drive, name):
     driver = drive(name)
     if "edit" not in driver.spec.controls:
@@ -341,20 +329,6 @@ def test_a_number_that_is_none_is_marked_and_changes_nothing(drive):
         driver.compare("scores")
     first.fill("0.43")
     assert first.get_attribute("aria-invalid") == "false"
-
-
-def test_the_filled_formula_adds_up(drive):
-    driver = drive("every control")
-    for index in (0, 4):
-        driver.step(index)
-        for query in range(6):
-            driver.press("Query", query)
-            filled = driver.figure.locator(".filled").inner_text()
-            left, right = filled.split(" = ")
-            total = sum(
-                math.prod(map(float, term.strip("()").split("·"))) for term in left.split(" + ")
-            )
-            assert total == pytest.approx(float(right), abs=5e-4), filled
 
 
 def test_the_formula_of_each_step_tells_what_happens_to_the_chosen_cell(drive):
@@ -426,23 +400,6 @@ def test_the_explorable_works_by_keyboard_alone(drive):
     assert driver.figure.locator(".editor").get_attribute("open") is not None
 
 
-def test_the_numbers_that_are_edited_bear_the_names_of_their_channels(drive):
-    driver = drive(next(name for name, body in FENCES.items() if "channels:" in body))
-    heads = driver.figure.locator(".numbers thead th").all_text_contents()
-    assert heads == driver.spec.channels
-    labels = driver.figure.locator(".numbers input").evaluate_all(
-        "inputs => inputs.map((input) => input.getAttribute('aria-label'))"
-    )
-    assert labels[2].endswith(f", {driver.spec.panels[0].tokens[0]}, {driver.spec.channels[2]}")
-
-
-@pytest.mark.parametrize("path", dict.fromkeys(name.partition(":")[0] for name in book_fences()))
-def test_a_phone_shows_an_explorable_nearly_whole(whole, path):
-    """Its height is the same in all its states; see `test_hashes.py`."""
-    page = whole(path.removeprefix("docs/").removesuffix(".md") + ".html", book.NARROW)
-    assert page.locator("figure.attention").first.bounding_box()["height"] <= 641
-
-
 def test_changes_are_announced_politely_and_once(drive):
     driver = drive("heads")
     status = driver.figure.get_by_role("status")
@@ -453,61 +410,20 @@ def test_changes_are_announced_politely_and_once(drive):
     assert driver.figure.locator("[aria-live]:not([aria-live=polite]), [role=alert]").count() == 0
 
 
-def test_a_finger_can_choose_a_cell_and_turn_switches(drive):
-    driver = drive("every control", has_touch=True, is_mobile=True, viewport=book.NARROW)
-    driver.figure.locator("tbody tr").nth(3).locator("td").nth(2).tap()
-    assert driver.figure.locator("tr.on th").inner_text() == "with"
-    driver.figure.get_by_text("causal mask").tap()
-    driver.state["causal"] = True
-    driver.figure.get_by_text("Weights", exact=True).tap()
-    driver.compare("weights")
-    for control in driver.figure.locator("label, button, summary").all():
-        assert control.bounding_box()["height"] >= 24
-
-
-def test_colours_fade_only_for_those_who_do_not_mind_motion(drive):
-    duration = "cell => getComputedStyle(cell).transitionDuration"
-    calm = drive("heads").figure.locator("tbody td").first
-    moving = drive("heads", reduced_motion="no-preference").figure.locator("tbody td").first
-    assert float(calm.evaluate(duration)[:-1]) < 0.001
-    assert float(moving.evaluate(duration)[:-1]) > 0.1
-
-
 @pytest.mark.parametrize("name", FENCES)
-def test_without_scripts_the_tables_are_right(drive, name):
-    driver = drive(name, java_script_enabled=False)
-    tables = iter(driver.figure.locator("table").all())
-    for panel in driver.spec.panels:
-        steps = by_torch.attention(panel, **driver.state)
+def test_without_scripts_the_tables_are_right(project, address, name):
+    spec = attention.read(FENCES[name])
+    html = book.parsed(project / f"site/fence-{list(FENCES).index(name)}.html")
+    tables = iter(html.cssselect("figure.attention table"))
+    options = {"scaling": spec.scaling, "causal": spec.causal, "hidden": set(spec.hidden)}
+    for panel in spec.panels:
+        steps = by_torch.attention(panel, **options)
         for step in ("weights", "context"):
             rows = [
-                row.locator("td").all_inner_texts()
-                for row in next(tables).locator("tbody tr").all()
+                [cell.text_content() for cell in row.cssselect("td")]
+                for row in next(tables).cssselect("tbody tr")
             ]
-            by_torch.assert_shown(step, rows, steps[step], driver.spec.digits)
-
-
-def test_heads_share_what_they_share(drive):
-    driver = drive("heads")
-    driver.figure.get_by_text("Edit the numbers").click()
-    captions = driver.figure.locator(".numbers caption").all_inner_texts()
-    assert captions == [
-        "embeddings",
-        *(f"{head} W_{name}" for head in ("one", "two") for name in ("query", "key", "value")),
-    ]
-
-
-def test_what_is_pointed_at_does_not_look_like_what_is_chosen(drive):
-    figure = drive("every control").figure
-    cell = figure.locator(".heatmap tbody td").last
-    look = "cell => { const s = getComputedStyle(cell); return [s.outlineStyle, s.boxShadow] }"
-    cell.hover()
-    pointed, shadow = cell.evaluate(look)
-    assert (pointed, shadow) == ("dotted", "none")
-    cell.click()
-    chosen, shadow = cell.evaluate(look)
-    assert chosen != "dotted"
-    assert "inset" in shadow
+            by_torch.assert_shown(step, rows, steps[step], spec.digits)
 
 
 # ------------------------------------------------------------------------ the address of a state
@@ -561,209 +477,127 @@ def test_a_state_can_be_linked_and_reset_brings_back_the_pages_own(drive, visit)
     shows(opened, changed)
     opened.get_by_role("button", name="Reset").click()
     shows(opened, own)
-    # By a click in another page, by one in this page, and back again.
-    opened.goto(copied.rpartition("/")[0] + "/fence-5.html")
+    # By a click in another page, without loading this one anew.
+    opened.goto(copied.rpartition("/")[0] + "/fence-4.html")
     add = """(to) => { const link = document.createElement('a'); link.href = to; link.id = 'to';
       link.textContent = 'there'; document.querySelector('article').prepend(link) }"""
     opened.evaluate("window.same = true")
-    for _ in range(2):
-        opened.evaluate(add, copied)
-        opened.click("#to")
-        shows(opened, changed)
-        opened.get_by_role("button", name="Reset").click()
-        shows(opened, own)
+    opened.evaluate(add, copied)
+    opened.click("#to")
+    shows(opened, changed)
     assert opened.evaluate("window.same")
 
 
-NONE = [
-    *("query=6", "query=-1", "query=two", "key=1e0", "step=all", "step=", "causal=2", "causal="),
-    *("choice=1", "dim=3", "hidden=9", "hidden=0,", "who=1", "query=1&step=none", "constructor=1"),
-    *("edit=0,embeddings,0,0,", "edit=0,embeddings,0,0,x", "edit=0,embeddings,0,0,1e9", "edit="),
-    *("edit=0,embeddings,6,0,1", "edit=0,embeddings,0,3,1", "edit=0,embeddings,0,length,1"),
-    *("edit=1,embeddings,0,0,1", "edit=0,tokens,0,0,1", "edit=0,name,0,0,1", "%E0%A4%A=1"),
-]
+NONE = {
+    "every control": [
+        *("query=6", "query=two", "step=all", "causal=2", "choice=1", "hidden=9", "who=1"),
+        *("query=1&step=none", "constructor=1", "edit=0,embeddings,0,0,1e9", "edit=0,tokens,0,0,1"),
+        *("edit=0,embeddings,6,0,1", "edit=0,embeddings,0,length,1", "%E0%A4%A=1"),
+    ],
+    # What it has no control for.
+    "nothing to attend to": ["scaling=1", "edit=0,embeddings,0,0,9"],
+}
 
 
-def test_an_address_that_makes_no_sense_changes_nothing(drive):
-    driver = drive("every control")
+@pytest.mark.parametrize("name", NONE)
+def test_an_address_that_makes_no_sense_changes_nothing(drive, name):
+    driver = drive(name)
     page, own = driver.figure.page, driver.figure.evaluate(READ)
-    for end in NONE:
+    for end in NONE[name]:
         page.evaluate("(to) => (location.hash = to)", f"explorable?{end}")
         page.evaluate("new Promise(requestAnimationFrame)")
         assert driver.figure.evaluate(READ) == own, end
-    page.evaluate("location.hash = 'another?query=2'")
-    page.goto(f"{page.url.partition('#')[0]}?#explorable?query=17")
-    assert driver.figure.evaluate(READ) == own
-    page.evaluate("location.hash = 'explorable?query=2'")
-    page.wait_for_function("document.querySelector('tr.on th').textContent === 'starts'")
-
-
-def test_a_link_cannot_turn_what_the_figure_has_no_control_for(drive):
-    driver = drive("nothing to attend to")
-    own = driver.figure.evaluate(READ)
-    page = driver.figure.page
-    for end in ("scaling=1", "edit=0,embeddings,0,0,9"):
-        page.evaluate("(to) => (location.hash = to)", f"explorable?{end}")
-        page.evaluate("new Promise(requestAnimationFrame)")
-        assert driver.figure.evaluate(READ) == own
+    if name == "every control":
+        page.evaluate("location.hash = 'explorable?query=2'")
+        page.wait_for_function("document.querySelector('tr.on th').textContent === 'starts'")
 
 
 # --------------------------------------------------------------------------------- the heatmaps
 
-
-def weight_of(locator):
-    return locator.evaluate("node => getComputedStyle(node).fontWeight")
-
-
-def test_pointing_at_a_cell_lights_its_row_and_column_labels(visit):
-    table = visit("index.html").locator(".output .heatmap").first
-    table.locator("tbody tr").nth(1).locator("td").nth(2).hover()
-    lit = [label.inner_text() for label in table.locator("th").all() if weight_of(label) == "600"]
-    assert lit == ["starts", "journey"]
+LIT = """table => [...table.querySelectorAll('th')]
+  .filter((label) => getComputedStyle(label).fontWeight === '600').map((label) => label.innerText)"""
 
 
-def test_a_heatmap_is_one_tab_stop_and_arrow_keys_light_labels(visit):
+def test_pointing_at_a_cell_and_arrow_keys_light_the_labels_of_row_and_column(visit):
     shown = visit("index.html")
     table = shown.locator(".output .heatmap").first
+    table.locator("tbody tr").nth(1).locator("td").nth(2).hover()
+    assert table.evaluate(LIT) == ["starts", "journey"]
     assert table.locator("[tabindex]").count() == 1
     table.locator("[tabindex]").focus()
-    for key in (
-        "ArrowRight",
-        "ArrowDown",
-        "ArrowDown",
-        "ArrowDown",
-        "ArrowLeft",
-        "ArrowLeft",
-        "End",
-    ):
-        shown.keyboard.press(key)
+    for key in ("Right", "Down", "Down", "Down", "Left", "Left"):
+        shown.keyboard.press(f"Arrow{key}")
+    shown.keyboard.press("End")
     assert shown.evaluate("document.activeElement.textContent") == "0.3103"
-    lit = [label.inner_text() for label in table.locator("th").all() if weight_of(label) == "600"]
-    assert lit == ["starts", "starts"]
+    assert table.evaluate(LIT) == ["starts", "starts"]
     assert table.locator("[tabindex='0']").count() == 1
     shown.keyboard.press("Tab")
     assert shown.evaluate("document.activeElement.textContent") == "Exact text"
     shown.keyboard.press("Enter")
-    assert (
-        "tensor([[1.0000, 0.0000, 0.0000]," in shown.locator(".output details").first.inner_text()
-    )
+    exact = shown.locator(".output details").first.inner_text()
+    assert "tensor([[1.0000, 0.0000, 0.0000]," in exact
+
+
+def test_with_scripts_off_pointing_at_a_heatmap_lights_the_label_of_the_row(visit):
+    table = visit("index.html", java_script_enabled=False).locator(".output .heatmap").first
+    table.locator("tbody tr").nth(1).locator("td").last.hover()
+    assert table.evaluate(LIT) == ["journey"]
 
 
 def test_a_link_of_the_text_to_a_cell_lights_it_and_its_labels(visit):
     shown = visit("index.html")
     link, cell = shown.get_by_role("link", name="0.1723"), shown.locator("#few-1-1")
     table = shown.locator(".heatmap").filter(has=cell)
+    outline = "cell => getComputedStyle(cell).outlineStyle"
     assert cell.inner_text() == "-0.1723"
-
-    def lit():
-        labels = [one.inner_text() for one in table.locator("th").all() if weight_of(one) == "600"]
-        return labels, cell.evaluate("cell => getComputedStyle(cell).outlineStyle")
-
     for point, leave in (
         (link.hover, lambda: shown.mouse.move(0, 0)),
         (link.focus, lambda: link.evaluate("link => link.blur()")),
     ):
         point()
-        assert lit() == (["1", "1"], "solid")
+        assert (table.evaluate(LIT), cell.evaluate(outline)) == (["1", "1"], "solid")
         leave()
-        assert lit() == ([], "none")
+        assert (table.evaluate(LIT), cell.evaluate(outline)) == ([], "none")
 
 
-def test_deeper_shades_are_larger_values_and_masked_cells_are_hatched(visit):
-    for scheme in ("light", "dark"):
-        table = visit("index.html", color_scheme=scheme).locator(".output .heatmap").first
-        cells = table.locator("tbody td").all()
-        colour = [
-            re.findall(r"[\d.]+", c.evaluate("c => getComputedStyle(c).backgroundColor"))
-            for c in cells
-        ]
-        hatched = [
-            "gradient" in c.evaluate("c => getComputedStyle(c).backgroundImage") for c in cells
-        ]
-        assert hatched == [cell.inner_text() == "0.0000" for cell in cells]
-        shown = [
-            (float(cell.inner_text()), float(red[0]))
-            for cell, red in zip(cells, colour, strict=True)
-        ]
-        reds = [red for value, red in sorted(shown) if value]
-        assert reds == sorted(reds, reverse=True)  # on both schemes the hue is short of red
-        assert reds[0] != reds[-1]
+SHADES = """table => [...table.querySelectorAll('tbody td')].map((cell) => {
+  const { backgroundColor, backgroundImage } = getComputedStyle(cell);
+  return [cell.innerText, parseFloat(backgroundColor.match(/[\\d.]+/)[0]), backgroundImage.includes('gradient')];
+})"""
 
 
-def test_in_forced_colours_masked_cells_and_the_chosen_cell_keep_a_mark(visit):
-    shown = visit("index.html", forced_colors="active")
-    masked = shown.locator(".output td.z").first
-    assert masked.evaluate("cell => getComputedStyle(cell).borderTopStyle") == "dashed"
-    assert (
-        shown.locator(".attention td.on").evaluate("cell => getComputedStyle(cell).outlineStyle")
-        == "solid"
-    )
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_deeper_shades_are_larger_values_masked_cells_are_hatched_and_charts_follow(visit, scheme):
+    shown = visit("index.html", color_scheme=scheme)
+    cells = shown.locator(".output .heatmap").first.evaluate(SHADES)
+    assert [hatched for *_, hatched in cells] == [text == "0.0000" for text, *_ in cells]
+    reds = [red for value, red, _ in sorted((float(text), *rest) for text, *rest in cells) if value]
+    assert reds == sorted(reds, reverse=True)  # on both schemes the hue is short of red
+    assert reds[0] != reds[-1]
+    line = "svg => getComputedStyle(svg.querySelector('path[style*=\"--line-1\"]')).stroke"
+    stroke = shown.locator(".chart svg").evaluate(line)
+    other = {"light": "dark", "dark": "light"}[scheme]
+    browsers.show(shown, color_scheme=other)
+    assert shown.locator(".chart svg").evaluate(line) != stroke
 
 
 def test_on_paper_figures_stay_and_their_controls_go(visit):
     shown = visit("index.html")
-    book.show(shown, media="print")
+    browsers.show(shown, media="print")
     for gone in (".output:has(.heats) details", ".stepper", ".editor", ".tools"):
         assert not shown.locator(gone).first.is_visible()
     assert shown.locator(".controls label:visible").all_inner_texts() == ["journey"]
-    assert shown.locator(".output .heatmap").first.is_visible()
-    assert shown.locator(".attention .heatmap").is_visible()
-    assert (
-        shown.locator(".output .heatmap td")
-        .nth(5)
-        .evaluate("c => getComputedStyle(c).printColorAdjust")
-        == "exact"
-    )
+    for stays in (".output .heatmap", ".attention .heatmap"):
+        assert shown.locator(stays).first.is_visible()
+    cell = shown.locator(".output .heatmap td").nth(5)
+    assert cell.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
 
 
-def test_a_chart_follows_the_colour_scheme(visit):
-    line = "svg => getComputedStyle(svg.querySelector('path[style*=\"--line-1\"]')).stroke"
-    light, dark = (
-        visit("index.html", color_scheme=scheme).locator(".chart svg").evaluate(line)
-        for scheme in ("light", "dark")
-    )
-    assert light != dark
-
-
-@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW, {"width": 360, "height": 700}])
-def test_a_wide_figure_scrolls_in_its_own_box_and_never_the_page(visit, viewport):
-    shown = visit("index.html", viewport=viewport)
-    assert shown.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-    assert shown.locator(".output pre[tabindex]").count() == 0  # a long line wraps
-    if viewport == book.WIDE:
-        return
-    shown.locator("[data-wraps=output]").click()
-    plain = shown.locator(".output pre[tabindex]").last
-    plain.focus()
-    shown.keyboard.press("ArrowRight")
-    shown.wait_for_function("pre => pre.scrollLeft > 0", arg=plain.element_handle())
-
-
-def test_figures_survive_instant_navigation_forward_and_back(visit):
-    shown = visit("index.html")
-    shown.evaluate("window.same = true")
-    shown.get_by_role("link", name="Heads").click()
-    shown.wait_for_selector(
-        ".attention [role=status]:has-text('two, journey to Your')", state="attached"
-    )
-    shown.go_back()
-    shown.wait_for_selector(".output .heatmap")
-    shown.wait_for_selector(".attention [role=status]", state="attached")
-    assert shown.evaluate("window.same") is True
-    shown.locator(".output .heatmap [tabindex]").first.focus()
-    shown.keyboard.press("ArrowDown")
-    assert shown.evaluate("document.activeElement.textContent") == "0.5517"
-    shown.locator(".attention").get_by_text("Scaled").click()
-    assert shown.locator(".attention [aria-current]").inner_text() == "Scaled"
-
-
-@pytest.mark.parametrize("viewport", [book.WIDE, book.NARROW])
+@pytest.mark.parametrize("viewport", [browsers.WIDE, browsers.NARROW], ids=["1280", "375"])
 def test_axe_finds_nothing_in_any_figure(visit, viewport):
-    passed = set()
-    for name in ("index.html", "fence-5.html"):
+    for name in ("index.html", "fence-4.html"):
         shown = visit(name, viewport=viewport)
         for details in shown.locator(".output summary, .attention summary").all():
             details.click()
-        for step in (2, 4):
-            shown.locator(".stepper li button").nth(step).click()
-            assert axe(shown, "figure", passed) == [], (name, step)
+        shown.locator(".stepper li button").nth(4 if name == "index.html" else 2).click()
+        assert axe(shown, "figure") == [], name

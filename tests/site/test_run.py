@@ -7,10 +7,9 @@ import urllib.request
 
 import pytest
 
-from tests.site import book, engines
-from tests.site.conftest import Reader
-from tests.site.test_engines import started
-from tests.site.test_reading import axe
+from tests.site import book, browsers
+from tests.site.axe import axe
+from tests.site.browsers import Reader
 
 PAGE = '''\
 # Plain
@@ -138,8 +137,17 @@ STORED = {
     "pyodide/pyodide.mjs": "6f1d60f7bf529beb300f0f47983c921d3982363640ba20af0e38efdddbc66109",
     "pyodide/python_stdlib.zip": "fa1957e5777068fc4f7437f96d860ae2fbe9c19732ba06c84e004ec16dd7dd7a",
 }
+# The strip under a runnable block, and whether its run has ended.
+STRIP = """(at) => {
+  const strip = document.querySelectorAll('[data-run=run]')[at].closest('.highlight').nextElementSibling;
+  return strip?.matches('.run-strip') ? strip : null;
+}"""
+ENDED = f"""(at) => {{
+  const state = ({STRIP})(at)?.dataset.state;
+  return state && !['running', 'edited'].includes(state);
+}}"""
 TOLD = f"""(at) => {{
-  const strip = ({book.STRIP})(at), figure = strip.nextElementSibling;
+  const strip = ({STRIP})(at), figure = strip.nextElementSibling;
   return [strip.dataset.state, strip.firstChild.textContent, figure?.matches('figure') ? figure.innerText : ''];
 }}"""
 
@@ -171,14 +179,13 @@ def running(browser, small):
 @pytest.fixture
 def plain(running):
     """The page as it is at first, in a window where Python is there already."""
-    reader, page = running
+    _, page = running
     strips = page.locator(".run-strip")
     if strips.get_by_role("button", name="Reset the page").count():
         strips.get_by_role("button", name="Reset the page").click()
     for button in strips.get_by_role("button", name="Reset").all():
         button.click()
-    yield page
-    reader.check()
+    return page
 
 
 @pytest.fixture
@@ -193,7 +200,6 @@ def alone(browser, small):
 
     yield at
     reader.close()
-    reader.check()
 
 
 def run(page, at):
@@ -203,7 +209,7 @@ def run(page, at):
 
 
 def ended(page, at):
-    page.wait_for_function(book.ENDED, arg=at)
+    page.wait_for_function(ENDED, arg=at)
     return page.evaluate(TOLD, at)
 
 
@@ -226,14 +232,9 @@ def test_a_block_is_run_after_those_above_it_and_prints_what_stands_there(plain)
     state, said, shown = run(plain, MEAN)
     assert (state, said) == ("right", "As printed.")
     assert "mean: tensor(2.3333)" in shown
-
-
-def test_a_block_that_prints_nothing_says_so(plain):
+    assert plain.locator("#book-status").text_content() == "As printed."
     assert run(plain, SETS)[:2] == ["ran", "Ran. It prints nothing."]
-
-
-def test_an_error_that_the_page_shows_is_as_printed(plain):
-    assert run(plain, RAISES)[:2] == ["right", "As printed."]
+    assert run(plain, RAISES)[:2] == ["right", "As printed."]  # an error that the page shows
 
 
 def test_what_is_to_be_predicted_is_seen_when_it_was_run(plain):
@@ -251,40 +252,20 @@ def test_a_block_that_does_not_run_here_says_why_in_place_of_run(plain):
     assert plain.locator(".page-runs").inner_text() == "9 of 10 blocks run here"
 
 
-def test_nothing_is_loaded_before_the_first_touch_and_nothing_from_elsewhere(alone, small):
+def test_nothing_is_loaded_before_the_first_touch_and_what_few_pages_need_when_one_asks_for_it(
+    alone,
+):
     page = alone()
-    before = asked(page)
-    assert [url for url in before if "run" in url or "vendor" in url] == []
+    assert [url for url in asked(page) if "run" in url or "vendor" in url] == []
     run(page, SETS)
-    book.show(page)
+    browsers.show(page)
     after = asked(page)
-    assert [url for url in after if not url.startswith(small)] == []
     assert any(url.endswith("run.js") for url in after)
-    assert [url for url in after if "codemirror" in url] == []
-
-
-def test_what_few_pages_need_is_fetched_by_a_page_that_asks_for_it_once(alone):
-    page = alone()
-    edit(
-        page,
-        SETS,
-        "import torch\nfrom torch import nn\n\nprint(nn.Linear(2, 1)(torch.ones(2)).shape)\n",
-    )
-    assert run(page, SETS)[2].endswith("torch.Size([1])")
-    assert [url for url in asked(page) if "run-later" in url] == []
-    edit(
-        page,
-        SETS,
-        "import torch\n\nprint(torch.optim.SGD, torch.polar, torch.linalg.svd)\nprint(torch.ones(1).angle())\n",
-    )
+    assert [url for url in after if "codemirror" in url or "run-later" in url] == []
+    edit(page, SETS, "import torch\n\nprint(torch.optim.SGD, torch.ones(1).angle())\n")
     assert "tensor([0.])" in run(page, SETS)[2]
     edit(page, SETS, "import torch\n\nprint(torch.nn.MultiheadAttention(4, 2).num_heads)\n")
     assert run(page, SETS)[2].endswith("2")
-
-
-def test_the_verdict_is_announced(plain):
-    run(plain, MEAN)
-    assert plain.locator("#book-status").text_content() == "As printed."
 
 
 # ----------------------------------------------------------------------------------------- edit
@@ -306,26 +287,15 @@ def test_an_edited_block_counts_for_those_below_it(plain):
 
 
 def test_a_block_that_runs_again_finds_the_page_as_it_was_before_it(plain):
-    """Names, what was changed in place and random numbers are as the blocks above have left them."""
-    code = "numbers[0] += 1.0\nprint(numbers[0].item(), torch.rand(1).item())\n"
+    """Names, what was changed in place and random numbers; those above are not run again."""
+    edit(plain, SETS, "import time, torch\n\nnumbers, begun = torch.ones(3), time.time()\n")
+    code = "numbers[0] += 1.0\nprint(begun, numbers[0].item(), torch.rand(1).item())\n"
     edit(plain, MEAN, code)
     first = run(plain, MEAN)[2]
     assert run(plain, MEAN)[2] == first
     run(plain, PREDICTED)
     edit(plain, MEAN, code + "print('more')\n")
     assert run(plain, MEAN)[2] == first + "\nmore"
-
-
-def test_a_block_that_runs_again_does_not_run_those_above_it_again(plain):
-    edit(
-        plain,
-        SETS,
-        "import random, time\nimport torch\n\nnumbers, mean = torch.ones(3), max\nbegun = time.time()\n",
-    )
-    edit(plain, MEAN, "print(begun)\n")
-    first = run(plain, MEAN)[2]
-    edit(plain, MEAN, "print(begun )\n")
-    assert run(plain, MEAN)[2] == first
 
 
 def test_a_heatmap_is_drawn_from_what_was_printed_and_keeps_its_address(plain):
@@ -353,19 +323,7 @@ def test_a_chart_is_drawn_from_what_was_printed(plain):
         "Line chart of size against step, from 0 to 4: first goes from 0 to 12; last goes from 0 to -4."
     )
     names = drawn.locator("text").all_text_contents()
-    assert [name for name in names if not name.strip("-.0123456789")][:5] == [
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-    ]
-    assert [name for name in names if name.strip("-.0123456789")] == [
-        "step",
-        "size",
-        "first",
-        "last",
-    ]
+    assert {"step", "size", "first", "last", "0", "4"} <= {*names}
     assert drawn.locator("circle").count() == 10
 
 
@@ -374,21 +332,16 @@ EXPLORED = """() => [...document.querySelectorAll('attention-explorable tbody tr
 
 
 def test_an_explorable_follows_what_the_page_computes_now_and_reset_brings_it_back(plain):
-    plain.evaluate(book.WAKE)
+    plain.evaluate(browsers.WAKE)
     before = plain.evaluate(EXPLORED)
+    edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0]]\nprint(both)\n')
+    run(plain, HEAT)
+    assert plain.evaluate(EXPLORED) == before  # it cannot show what came
     edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0], [0.0, 1.0]]\nprint(both)\n')
     run(plain, HEAT)
     assert plain.evaluate(EXPLORED) == [["boat", "9.0000", "0.0000"], ["loan", "0.0000", "1.0000"]]
     run(plain, MEAN)
     plain.get_by_role("button", name="Reset the page").click()
-    assert plain.evaluate(EXPLORED) == before
-
-
-def test_an_explorable_that_cannot_show_what_came_stays_as_it_was(plain):
-    plain.evaluate(book.WAKE)
-    before = plain.evaluate(EXPLORED)
-    edit(plain, HEAT, 'words, both = "boat loan", [[3.0, 0.0]]\nprint(both)\n')
-    run(plain, HEAT)
     assert plain.evaluate(EXPLORED) == before
 
 
@@ -421,7 +374,7 @@ def test_what_was_typed_survives_a_reload_until_it_is_forgotten(alone):
     assert page.locator(".cm-content").count() == 0
     assert page.evaluate("localStorage.getItem('book-run')") is None
     page.reload()
-    book.show(page)
+    browsers.show(page)
     assert page.locator(".cm-content, .run-strip").count() == 0
     assert [url for url in asked(page) if url.endswith("run.js")] == []
 
@@ -455,46 +408,31 @@ def test_by_keyboard_a_block_is_edited_run_and_left(plain):
 
 # ------------------------------------------------------------------------------------- mistakes
 
+# What Python itself says of a mistake, and what the page says for it; what the small torch says is asked in its tests.
 MISTAKES = {
     "syntax": ("print(1\n", "SyntaxError: '(' was never closed In line 1: print(1"),
-    "indent": ("x = 1\n  y = 2\n", "IndentationError: unexpected indent In line 2: y = 2"),
     "name": ("print(numbrs)\n", "NameError: name 'numbrs' is not defined In line 1: print(numbrs)"),
-    "typo": (
-        "import torhc\n",
-        "ModuleNotFoundError: No module named 'torhc' In line 1: import torhc",
-    ),
+    "assert": ("assert mean(numbers) == 1, 'no'\n", "AssertionError: no In line 1: assert"),
     "input": ("input()\n", "a block cannot ask for input"),
-    "print": ("while True:\n    print('again and again')\n", "BlockStopped: printed more than"),
-    "depth": ("def f():\n    f()\n\n\nf()\n", "RecursionError: a function calls itself"),
-    "list": ("x = [0] * 10**9\n", "MemoryError: this is more than the memory"),
-    "tensor": ("torch.zeros(10**6, 10**6)\n", "RuntimeError: "),
-    "shape": ("torch.ones(2, 3) @ torch.ones(2, 3)\n", "RuntimeError: mat1 and mat2 shapes"),
-    "index": ("print(numbers[9])\n", "IndexError: index 9 is out of bounds"),
-    "dtype": ("torch.ones(2, 2) @ torch.ones(2, 2).long()\n", "RuntimeError: expected m1 and m2"),
-    "lacking": ("torch.fft.fft(numbers)\n", "is not in the small torch of this page"),
     "exit": ("exit()\n", "SystemExit: a block cannot end the page"),
     "file": ("open('notes.txt')\n", "No such file or directory: 'notes.txt' In line 1: open"),
-    "zero": ("1 / 0\n", "ZeroDivisionError: division by zero In line 1: 1 / 0"),
-    "del": ("del mean\nmean(numbers)\n", "NameError: name 'mean' is not defined"),
-    "device": ("numbers.to('cuda')\n", "cuda is not in the small torch of this page"),
-    "attribute": ("numbers.meen()\n", "AttributeError: 'Tensor' object has no attribute 'meen'"),
-    "argument": ("mean()\n", "TypeError: mean() missing 1 required positional argument: 'values'"),
-    "unpack": ("a, b = numbers\n", "ValueError: too many values to unpack"),
-    "gradient": (
-        "numbers.sum().backward()\n",
-        "RuntimeError: element 0 of tensors does not require",
-    ),
-    "length": ("x = 'a' * 10**10\n", "MemoryError: this is more than the memory"),
     "process": ("import subprocess\nsubprocess.run(['ls'])\n", "a page cannot start processes"),
+    "print": ("while True:\n    print('again and again')\n", "BlockStopped: printed more than"),
+    "depth": ("def f():\n    f()\n\n\nf()\n", "RecursionError: a function calls itself"),
+    "memory": ("x = [0] * 10**9\n", "MemoryError: this is more than the memory"),
+    "lacking": ("torch.fft.fft(numbers)\n", "is not in the small torch of this page"),
     "stack": (
         "import sys\nsys.setrecursionlimit(10**9)\n\n\ndef f():\n    f()\n\n\nf()\n",
         "A function calls itself without an end. The next run starts Python anew.",
     ),
-    "assert": ("assert mean(numbers) == 1, 'no'\n", "AssertionError: no In line 1: assert"),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [name for name in MISTAKES if name != "stack"]
+    + [pytest.param("stack", marks=pytest.mark.night)],
+)
 def test_a_mistake_is_one_clear_line_and_the_page_goes_on(plain, mistake):
     code, wanted = MISTAKES[mistake]
     edit(plain, MEAN, code)
@@ -503,15 +441,11 @@ def test_a_mistake_is_one_clear_line_and_the_page_goes_on(plain, mistake):
     assert wanted in said
     assert "\n" not in said
     assert run(plain, HEAT)[0] != "right"  # the block above stops this one, too
+    if mistake == "lacking":
+        link = plain.locator(".run-strip").first.get_by_role("link", name="Run in Colab")
+        assert link.get_attribute("href").endswith("plain.ipynb")
     plain.get_by_role("button", name="Reset the page").click()
     assert run(plain, HEAT)[:2] == ["right", "As printed."]
-
-
-def test_what_the_small_torch_lacks_leads_to_colab(plain):
-    edit(plain, MEAN, "torch.fft\n")
-    run(plain, MEAN)
-    link = plain.locator(".run-strip").get_by_role("link", name="Run in Colab")
-    assert link.get_attribute("href").endswith("plain.ipynb")
 
 
 def test_a_loop_without_an_end_is_stopped_and_the_next_run_starts_anew(plain):
@@ -534,6 +468,12 @@ def test_an_exercise_is_done_by_an_answer_that_its_check_takes_and_stays_so(alon
     edit(page, STUB, "def answer_1(x):\n    return x + x\n")
     assert run(page, CHECK)[:2] == ["right", "Done."]
     assert page.locator("#exercise-1 .exercise-done").count() == 1
+    edit(page, MEAN, "print(1)\n")
+    assert run(page, MEAN)[0] == "moved"
+    page.locator(".run-strip summary").click()
+    edit(page, RAISES, "nothing\n")
+    assert run(page, RAISES)[0] == "wrong"
+    assert axe(page) == []
     page.reload()
     page.wait_for_selector("#exercise-1 .exercise-done")
 
@@ -547,38 +487,22 @@ def test_a_solution_runs_and_does_not_answer_for_the_reader(plain):
 # ----------------------------------------------------------------------------------- everywhere
 
 
-def test_axe_finds_nothing_in_what_a_run_leaves(alone):
-    page = alone()
-    edit(page, MEAN, "print(1)\n")
-    assert run(page, MEAN)[0] == "moved"
-    page.locator(".run-strip summary").click()
-    edit(page, STUB, "def answer_1(x):\n    return x + x\n")
-    assert run(page, CHECK)[0] == "right"
-    edit(page, RAISES, "nothing\n")
-    assert run(page, RAISES)[0] == "wrong"
-    assert axe(page) == []
-
-
-def test_after_a_click_a_page_runs_and_keeps_what_was_typed(alone, small):
+def test_after_a_click_a_page_runs_and_elsewhere_what_ran_is_ended_and_all_can_be_forgotten(
+    alone, small
+):
     page = alone("index.html")
-    page.evaluate(book.CLICK, f"{small}plain.html")
+    page.evaluate(browsers.CLICK, f"{small}plain.html")
     assert run(page, MEAN)[:2] == ["right", "As printed."]
-    edit(page, MEAN, "print(9)\n")
-    page.evaluate(book.CLICK, f"{small}index.html")
-    page.evaluate(book.CLICK, f"{small}plain.html")
-    page.wait_for_selector(".cm-content")
-    assert run(page, PREDICTED)[:2] == ["right", "As printed."]
-
-
-def test_elsewhere_all_can_be_forgotten_and_what_ran_is_ended(alone, small):
-    page = alone()
     edit(page, MEAN, "while True:\n    pass\n")
     page.locator("[data-run=run]").nth(MEAN).click()
     page.wait_for_function("document.querySelector('.run-says')?.textContent === 'Running'")
-    page.evaluate(book.CLICK, f"{small}index.html")
+    page.evaluate(browsers.CLICK, f"{small}index.html")
+    page.evaluate(browsers.CLICK, f"{small}plain.html")
+    page.wait_for_selector(".cm-content")  # it has kept what was typed
+    page.evaluate(browsers.CLICK, f"{small}index.html")
     page.get_by_role("button", name="Forget what I have read").click()
     assert page.evaluate("localStorage.getItem('book-run')") is None
-    page.evaluate(book.CLICK, f"{small}plain.html")
+    page.evaluate(browsers.CLICK, f"{small}plain.html")
     assert page.locator(".cm-content").count() == 0
     assert run(page, MEAN)[:2] == ["right", "As printed."]
 
@@ -604,7 +528,6 @@ def test_from_a_disk_it_is_said_that_python_does_not_start_there(browser, small,
         "Python did not run: a browser starts Python only from a page with an address, and not from a disk.",
     ]
     reader.close()
-    reader.check()
 
 
 @pytest.mark.parametrize("stored", STORED)
@@ -618,7 +541,7 @@ def test_what_others_wrote_is_stored_as_it_came_with_its_licence(stored):
 # Runs a block, and says how it stands once it has ended, in any engine.
 IN_ANY = f"""async (at) => {{
   document.querySelectorAll('[data-run=run]')[at].click();
-  while (!({book.ENDED})(at)) await new Promise((passed) => setTimeout(passed, 50));
+  while (!({ENDED})(at)) await new Promise((passed) => setTimeout(passed, 50));
   return ({TOLD})(at).slice(0, 2);
 }}"""
 EDITED = """async (at) => {
@@ -627,13 +550,10 @@ EDITED = """async (at) => {
 }"""
 
 
-@pytest.mark.engines
 @pytest.mark.smoke
-@pytest.mark.parametrize("name", engines.ENGINES)
-def test_in_safaris_engine_and_in_firefox_a_block_runs_and_is_edited(small, tmp_path, name):
-    for engine in started(name, tmp_path):
-        engine.go(f"{small}plain.html")
-        assert engine.run(IN_ANY, MEAN) == ["right", "As printed."]
-        engine.run(EDITED, MEAN)
-        engine.keys("numbers[0] = 9.0; ")
-        assert engine.run(IN_ANY, MEAN) == ["moved", "1 line of 2 moved."]
+def test_in_safaris_engine_and_in_firefox_a_block_runs_and_is_edited(engine, small):
+    engine.go(f"{small}plain.html")
+    assert engine.run(IN_ANY, MEAN) == ["right", "As printed."]
+    engine.run(EDITED, MEAN)
+    engine.keys("numbers[0] = 9.0; ")
+    assert engine.run(IN_ANY, MEAN) == ["moved", "1 line of 2 moved."]

@@ -1,11 +1,12 @@
-"""What a reader finds: in the box of every page, from a disk, and where an address leads nowhere."""
+"""What a reader finds: in the box of every page, and where an address leads nowhere."""
 
 import re
 
 import pytest
 
 from tests.site import book
-from tests.site.test_reading import open_search
+from tests.site.axe import axe
+from tests.site.browsers import NARROW
 
 QUERIES = book.ROOT / "tests/site/queries.txt"
 ENOUGH = 0.96
@@ -33,6 +34,17 @@ FOUND = """async (query) => {
 }"""
 
 
+def open_search(page, words):
+    """Open search as each width offers it, and type."""
+    if page.evaluate("innerWidth") < 960:
+        page.locator("label.md-header__button[for=__search]").click()
+    else:
+        page.locator(".md-search__input").click()
+    page.locator(".md-search__input").fill(words[:-1])
+    page.locator(".md-search__input").press(words[-1])  # search answers to keys
+    page.locator(".md-search-result__item").first.wait_for()
+
+
 def queries():
     """Each query of the table, with the pages that answer it best."""
     lines = QUERIES.read_text(encoding="utf-8").splitlines()
@@ -41,80 +53,42 @@ def queries():
 
 
 @pytest.fixture
-def box(look):
-    """`box(query)` gives the pages that the search box of a chapter finds, the best first."""
-    page = look("foundations/context.html")
-    page.locator(".md-search__input").focus()
-    page.locator(".md-search__output").wait_for()
-    yield lambda query: page.evaluate(FOUND, query)
-    page.keyboard.press("Escape")
-    # The theme opens the box where the focus has come back, if it looked while it was away: 1 ms later.
-    page.evaluate("new Promise((passed) => setTimeout(passed, 20))")
+def box(visit):
+    """`box(query)` gives the pages that the search box of a chapter finds, the best first; `box.page` is that page."""
+
+    def found(query):
+        return found.page.evaluate(FOUND, query)
+
+    found.page = visit("foundations/context.html")
+    found.page.locator(".md-search__input").focus()
+    found.page.locator(".md-search__output").wait_for()
+    return found
 
 
-def test_the_best_page_is_among_the_first_three(box, capsys):
+def test_the_best_page_is_among_the_first_three(box):
     wanted = queries()
     assert {page for _, pages in wanted for page in pages} <= set(book.PAGES)
     missed = {
         query: found[:3] for query, pages in wanted if not pages & set((found := box(query))[:3])
     }
-    with capsys.disabled():
-        print(
-            f"\nthe best page is among the first three for {len(wanted) - len(missed)} of {len(wanted)}"
-        )
     assert len(missed) <= (1 - ENOUGH) * len(wanted), missed
 
 
 @pytest.mark.parametrize(
     ("typed", "near"), [("backprobagatoin", "backpropagation"), ("sofmatcks", "softmax")]
 )
-def test_where_nothing_is_found_the_nearest_word_is_a_press_of_enter_away(box, look, typed, near):
+def test_where_nothing_is_found_the_nearest_word_is_a_press_of_enter_away(box, typed, near):
     assert box(typed) == []
-    page = look("foundations/context.html")
-    offered = page.locator(".md-search-result__meta a")
-    assert offered.inner_text() == near
-    page.keyboard.press("Enter")
-    page.locator(".md-search-result__item").first.wait_for()
-    assert page.locator(".md-search__input").input_value() == near
-    box(typed)
-    offered.click()
-    page.locator(".md-search-result__item").first.wait_for()
+    assert box.page.locator(".md-search-result__meta a").inner_text() == near
+    box.page.keyboard.press("Enter")
+    box.page.locator(".md-search-result__item").first.wait_for()
+    assert box.page.locator(".md-search__input").input_value() == near
 
 
-def test_every_query_has_an_answer_or_a_word_near_it(box, look):
-    page = look("foundations/context.html")
+def test_every_query_has_an_answer_or_a_word_near_it(box):
     for query in ("zzzzzz", "x" * 60, "<b>", "42.", "é", "\\", "constructor __proto__"):
-        assert box(query) or page.locator(".md-search-result__meta").inner_text(), query
+        assert box(query) or box.page.locator(".md-search-result__meta").inner_text(), query
     assert box("?") == []
-
-
-def test_excerpts_keep_what_is_raised_and_lowered(box, look):
-    box("QK^T")
-    page = look("foundations/context.html")
-    excerpts = page.locator(".md-search-result__link article")
-    assert "<sup>" in "".join(excerpts.evaluate_all("(all) => all.map((one) => one.innerHTML)"))
-
-
-MARKED = "[...document.querySelectorAll('.md-content mark')].map((mark) => mark.textContent.toLowerCase())"
-
-
-def test_a_page_opened_by_a_link_marks_the_words_of_its_address(visit):
-    shown = visit("foundations/scaling.html?h=variance+head_dim")
-    shown.locator(".md-content mark").first.wait_for()
-    assert set(shown.evaluate(MARKED)) == {"variance", "head_dim"}
-
-
-def test_a_result_leads_to_its_words_and_marks_them(arrive):
-    shown = arrive("symbols.html")
-    open_search(shown, "vareance")
-    shown.locator(".md-search-result__item a").first.click()
-    shown.locator(".md-content mark:visible").first.wait_for()
-    assert "variance" in shown.evaluate(MARKED)
-
-
-# Bytes before compression; a host sends a little more than a third of them.
-FIRST_SEARCH = 412_000  # packed, 150 KiB
-SIZES = """performance.getEntriesByType("resource").map((entry) => [entry.name, entry.decodedBodySize])"""
 
 
 # What stands between the title of each section and the words that it lacks.
@@ -123,25 +97,57 @@ EXCERPT = """(results) => results.map((result) =>
     .map((part) => part.textContent).join("").trim())"""
 
 
-def test_what_is_shown_of_a_section_are_sentences(box, look):
-    page = look("foundations/context.html")
+def test_what_is_shown_of_a_section_are_sentences_with_what_is_raised(box):
+    shown = box.page.locator(".md-search-result__link article:has(h2)")
     for query in ("softmax nan", "masked_fill", "training loss"):
         box(query)
-        told = page.locator(".md-search-result__link article:has(h2)").evaluate_all(EXCERPT)
+        told = shown.evaluate_all(EXCERPT)
         assert [text for text in told if not re.search(r"[.?!:]$", text)] == []
+    box("QK^T")
+    excerpts = box.page.locator(".md-search-result__link article")
+    assert "<sup>" in "".join(excerpts.evaluate_all("(all) => all.map((one) => one.innerHTML)"))
+
+
+MARKED = "[...document.querySelectorAll('.md-content mark')].map((mark) => mark.textContent.toLowerCase())"
+
+
+def test_a_result_leads_to_its_words_and_marks_them_as_does_a_link_that_names_them(arrive, address):
+    shown = arrive("symbols.html")
+    open_search(shown, "vareance")
+    shown.locator(".md-search-result__item a").first.click()
+    shown.locator(".md-content mark:visible").first.wait_for()
+    assert "variance" in shown.evaluate(MARKED)
+    shown.goto(f"{address}foundations/scaling.html?h=variance+head_dim")
+    shown.locator(".md-content mark").first.wait_for()
+    assert set(shown.evaluate(MARKED)) == {"variance", "head_dim"}
+
+
+FIRST_SEARCH = 412_000  # bytes before compression; a host sends a little more than a third of them
+SIZES = """performance.getEntriesByType("resource").map((entry) => [entry.name, entry.decodedBodySize])"""
 
 
 def test_a_page_fetches_nothing_of_the_search_before_it_is_reached_for(visit):
     shown = visit("symbols.html")
-    fetched = "performance.getEntriesByType('resource').map((entry) => entry.name)"
-    heavy = re.compile(r"search-index|search-engine|minisearch|workers/")
     shown.wait_for_load_state("networkidle")
-    before = shown.evaluate(fetched)
+    before = dict(shown.evaluate(SIZES))
+    heavy = re.compile(r"search-index|search-engine|minisearch|workers/")
     assert [name for name in before if heavy.search(name)] == []
     open_search(shown, "softmax")
-    shown.locator(".md-search-result__item").first.wait_for()
-    assert [name for name in shown.evaluate(fetched) if "search-index" in name]
-    assert sum(size for name, size in shown.evaluate(SIZES) if name not in before) < FIRST_SEARCH
+    after = dict(shown.evaluate(SIZES))
+    assert [name for name in after if "search-index" in name]
+    assert sum(size for name, size in after.items() if name not in before) < FIRST_SEARCH
+
+
+@pytest.mark.parametrize("window", [{}, {"viewport": NARROW}], ids=["1280", "375"])
+def test_axe_finds_nothing_in_the_open_search_and_the_menu_where_it_folds(visit, window):
+    shown = visit(book.CHAPTER, **window)
+    open_search(shown, "attention")
+    assert axe(shown, ".md-header") == []
+    shown.keyboard.press("Escape")
+    shown.wait_for_function("!document.getElementById('__search').checked")
+    if window:
+        shown.locator("label.md-header__button[for=__drawer]").click()
+        assert axe(shown, ".md-sidebar--primary") == []
 
 
 # ------------------------------------------------------------------------- an address without page

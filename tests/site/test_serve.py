@@ -21,7 +21,7 @@ from tests.site import book
 
 GOOD = "# A page\n\n```python\nprint(1 + 1)\n```\n\n```output\n2\n```\n"
 WRONG = GOOD.replace("\n2\n", "\n3\n")
-PAGES = ("index", "one", "two", "three")
+PAGES = ("index", "one", "two", "three", "unsaved")
 
 
 class Server:
@@ -59,7 +59,7 @@ class Server:
             self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
 
-    def hear(self, pattern: str, seconds: float = 60) -> str:
+    def hear(self, pattern: str, seconds: float = 120) -> str:
         """Wait for the next line in which `pattern` is found."""
         while (line := self.lines.get(timeout=seconds)) is not None:
             self.log.append(line)
@@ -80,7 +80,7 @@ class Server:
         return self.get(name)
 
     def get(self, name: str) -> BeautifulSoup:
-        with urllib.request.urlopen(f"http://{self.address}/{name}.html", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/{name}.html", timeout=120) as answer:
             return BeautifulSoup(answer.read(), "html.parser")
 
     def close(self):
@@ -128,47 +128,28 @@ def server(running):
     return running
 
 
-def test_nothing_is_checked_before_it_is_saved(tmp_path):
-    server = started(tmp_path)
-    try:
-        shown = server.get("one")
-        assert mark(shown).startswith("Not checked yet.")
-    finally:
-        server.close()
+HOLDS = "Every output on this page was checked."
 
 
-def test_a_save_that_breaks_an_output_is_said_on_the_terminal(server):
-    server.save(WRONG)
+def test_nothing_is_checked_before_it_is_saved(server):
+    assert mark(server.get("unsaved")).startswith("Not checked yet.")
+
+
+def test_a_save_that_breaks_an_output_is_said_on_the_terminal_and_shown_where_it_stands(server):
+    shown = server.save(WRONG)
     assert [line for line in server.log if line.startswith("docs/")] == [
         "docs/index.md:8: the output differs from what the block on line 3 prints",
         "docs/index.md: 0 of 1 outputs hold",
     ]
-
-
-def test_a_save_that_breaks_an_output_is_shown_where_it_stands(server):
-    box = server.save(WRONG).select_one(".differs")
+    box = shown.select_one(".differs")
     assert "  - 3\n  + 2\n" in box.get_text()
     assert box.find_next_sibling()["class"] == ["output"]
-
-
-def test_a_page_that_differs_has_no_mark(server):
-    assert mark(server.save(WRONG)).startswith("1 place on this page does not hold.")
-
-
-def test_a_page_that_holds_gets_its_mark(server):
-    server.save(WRONG)
-    assert mark(server.save(GOOD + "\n")).startswith("Every output on this page was checked.")
+    assert mark(shown).startswith("1 place on this page does not hold.")
+    assert mark(server.save(GOOD + "\n")).startswith(HOLDS)
     assert "docs/index.md: 1 of 1 outputs hold" in server.log
 
 
-def test_a_page_that_did_not_change_is_not_run_again(server):
-    server.save(WRONG)
-    server.log.clear()
-    server.save(GOOD + "\nMore.\n", "one")
-    assert [line.partition(":")[0] for line in server.log if "hold" in line] == ["docs/one.md"]
-
-
-def test_a_page_that_is_known_to_hold_is_not_run_again(server, tmp_path):
+def test_a_page_that_did_not_change_or_is_known_to_hold_is_not_run_again(server, tmp_path):
     shutil.copy(server.project / "pyproject.toml", tmp_path)  # which says who checks
     (tmp_path / "two.md").write_text(GOOD + "\nKnown.\n")
     record.write(page.read(tmp_path / "two.md"), 17)
@@ -183,41 +164,18 @@ def test_a_page_that_is_known_to_hold_is_not_run_again(server, tmp_path):
     ("text", "line"),
     [
         (GOOD.replace("1 + 1)", "1 +"), 4),
-        ("# A page\n\nBad $\\foo$ here.\n", 3),
-        ("# A page\n\n```python\nprint(1)\n", 3),
-        (GOOD.replace("output", "output heatmap"), 7),
-        (GOOD.replace("output", 'output raises="ValueError"').replace("1 + 1)", "1 +"), 3),
-        (GOOD.replace("print(1 + 1)", '--8<-- "gone.py"'), 4),
+        ("---\ndescription: words\n---\n\n# A page\n\nBad $\\foo$ here.\n", 7),
         ("# A page\n\n[On](gone.md)\n", 3),
     ],
-    ids=[
-        "syntax error",
-        "bad math",
-        "open fence",
-        "bad figure",
-        "no program",
-        "bad include",
-        "dead link",
-    ],
+    ids=["syntax error", "bad math below front matter", "dead link"],
 )
-def test_an_error_is_shown_at_its_line_and_recovered_from(server, text, line):
-    shown = server.save(text)
-    assert f"docs/index.md:{line}: " in shown.select_one(".differs").get_text()
+def test_an_error_is_pointed_at_in_its_line_and_recovered_from(server, text, line):
+    said = server.save(text).select_one(".differs").get_text()
+    assert f"docs/index.md:{line}: " in said
     assert [found for found in server.log if found.startswith(f"docs/index.md:{line}: ")]
+    if "foo" in text:
+        assert f"▸{line:5} | {text.splitlines()[line - 1]}\n" in said
     assert server.save(GOOD + f"\n{line} is mended.\n").select(".differs") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("---\ndescription: words\n---\n\n# A page\n\nBad $\\foo$ here.\n", 7),
-        ("# A page of $\\foo$\n" + GOOD, 1),
-    ],
-    ids=["below front matter", "in the first line"],
-)
-def test_an_error_is_pointed_at(server, text, line):
-    shown = server.save(text).select_one(".differs").get_text()
-    assert f"▸{line:5} | {text.splitlines()[line - 1]}\n" in shown
 
 
 def test_a_drawing_that_is_saved_is_drawn_anew_in_its_page(server):
@@ -242,38 +200,7 @@ def test_a_page_that_computes_for_long_is_drawn_before_and_after(server, tmp_pat
     (server.project / "docs/index.md").write_text(GOOD.replace("print(1 + 1)", wait))
     assert mark(server.drawn()).startswith("Being checked.")
     sign.touch()
-    assert mark(server.drawn()).startswith("Every output on this page was checked.")
-
-
-@pytest.fixture
-def updating(tmp_path):
-    server = started(tmp_path, "UPDATE=1")
-    yield server
-    server.close()
-
-
-def test_update_mends_an_output_on_save(updating):
-    updating.save(WRONG)
-    assert mark(updating.drawn()).startswith("Every output on this page was checked.")
-    assert (updating.project / "docs/index.md").read_text() == GOOD
-
-
-def test_an_output_that_no_two_runs_share_is_not_updated_for_ever(updating):
-    updating.save(GOOD.replace("1 + 1", "__import__('time').time_ns()"))
-    while not any("when it runs again" in line for line in updating.log):
-        updating.drawn()
-    assert mark(updating.save(GOOD)).startswith("Every output on this page was checked.")
-    assert not any("outputs updated" in line for line in updating.log)
-
-
-def test_without_torch_the_book_is_served_and_nothing_claimed(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
-    server = started(tmp_path / "book", path=tmp_path)
-    try:
-        assert mark(server.save(WRONG)).startswith("Not checked yet.")
-        assert "torch is not installed: pages are drawn, and not checked" in server.log
-    finally:
-        server.close()
+    assert mark(server.drawn()).startswith(HOLDS)
 
 
 @pytest.mark.smoke
@@ -287,16 +214,37 @@ def test_a_page_says_how_to_run_it_here_and_the_command_does_so(server):
     assert "To run." in (server.project / "runs/one.ipynb").read_text(encoding="utf-8")
 
 
-def test_a_new_page_is_drawn_and_checked_outside_of_the_nav_and_in_it(tmp_path):
-    server = started(tmp_path)
+def test_a_new_page_is_drawn_and_checked_outside_of_the_nav_and_in_it(server):
+    assert server.save(GOOD, "new").select_one("figure.output samp").get_text() == "2"
+    nav = server.project / "mkdocs.yml"
+    nav.write_text(nav.read_text() + "  - new.md\n")
+    while not server.drawn("one").select(".md-nav a[href='new.html']"):
+        pass
+    assert mark(server.save(GOOD + "\nMore.\n", "new")).startswith(HOLDS)
+
+
+def test_update_mends_an_output_on_save_but_none_that_no_two_runs_share(tmp_path):
+    server = started(tmp_path, "UPDATE=1")
     try:
-        assert server.save(GOOD, "new").select_one("figure.output samp").get_text() == "2"
-        nav = server.project / "mkdocs.yml"
-        nav.write_text(nav.read_text() + "  - new.md\n")
-        while not server.drawn("one").select(".md-nav a[href='new.html']"):
-            pass
-        assert mark(server.save(GOOD + "\nMore.\n", "new")).startswith(
-            "Every output on this page was checked."
-        )
+        server.save(WRONG)
+        assert mark(server.drawn()).startswith(HOLDS)
+        assert (server.project / "docs/index.md").read_text() == GOOD
+        server.log.clear()
+        server.save(GOOD.replace("1 + 1", "__import__('time').time_ns()"))
+        while not any("when it runs again" in line for line in server.log):
+            server.drawn()
+        assert mark(server.save(GOOD)).startswith(HOLDS)
+        assert not any("outputs updated" in line for line in server.log)
+    finally:
+        server.close()
+
+
+@pytest.mark.night
+def test_without_torch_the_book_is_served_and_nothing_claimed(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    server = started(tmp_path / "book", path=tmp_path)
+    try:
+        assert mark(server.save(WRONG)).startswith("Not checked yet.")
+        assert "torch is not installed: pages are drawn, and not checked" in server.log
     finally:
         server.close()
