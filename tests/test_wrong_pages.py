@@ -96,11 +96,11 @@ WRONG = {
             "scores = keys @ queries.T / W_query.shape[1]",
         ),
         "the layer forgets the scale": (
-            "scores = queries @ keys.T / queries.shape[-1] ** 0.5",
-            "scores = queries @ keys.T",
+            "scores = queries @ keys.mT / queries.shape[-1] ** 0.5",
+            "scores = queries @ keys.mT",
         ),
         "the layer mixes the words, not their values": (
-            "torch.softmax(scores, dim=-1) @ values  # (tokens, value_dim)",
+            "torch.softmax(scores, dim=-1) @ values  # (..., tokens, value_dim)",
             "torch.softmax(scores, dim=-1) @ x",
         ),
     },
