@@ -216,7 +216,6 @@ NOT_THERE = "the code of the page has no such part"
 # By page: the wrong versions that our own tests catch, and those of them that its exercise leaves out, with the reason.
 CAUGHT: dict[str, tuple[set[str], dict[str, str]]] = {
     "docs/foundations/scaling.md": (set(test_causal_self_attention.SCALED), {}),
-    "docs/correctness/causal-mask.md": (set(test_causal_self_attention.MASKED), {}),
     "docs/correctness/multi-head.md": (set(test_multi_head_attention.HEADS), {}),
     "docs/production/kv-cache.md": (
         set(test_kv_cache.WRONG),

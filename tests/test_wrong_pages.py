@@ -137,7 +137,7 @@ WRONG = {
             "return kept / kept.sum(dim=-1, keepdim=True)",
             "return kept",
         ),
-        "the honest model cheats too": ("tril(diagonal)", "tril(1)"),
+        "the honest model cheats too": ("keep.tril(self.diagonal)", "keep.tril(1)"),
         "the short head sees one further": ("bool).triu(1)", "bool).triu(2)"),
         "the chunks are one word longer": ("torch.arange(7) // 3", "torch.arange(7) // 4"),
         "tests no position": ("still = moved[:-1] <= 1e-4", "still = moved[:-1] <= 1e9"),
