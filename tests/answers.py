@@ -108,14 +108,6 @@ def answer(head):
             "answer = lambda context: context.flatten(-2)",
             "answer = lambda context: context.permute(0, 2, 3, 1).flatten(-2)",
         ],
-        6: [
-            """\
-def answer(kind):
-    tried = kind(16, 2, 4).requires_grad_(False)
-    assert moved(tried, -1) == [5]
-    assert moved(tried, 0) == [0, 1, 2, 3, 4, 5]
-""",
-        ],
     },
     "docs/correctness/order.md": {
         2: ["answer = lambda distance, channels: answer_2(distance, 12)"],
@@ -216,7 +208,6 @@ NOT_THERE = "the code of the page has no such part"
 # By page: the wrong versions that our own tests catch, and those of them that its exercise leaves out, with the reason.
 CAUGHT: dict[str, tuple[set[str], dict[str, str]]] = {
     "docs/foundations/scaling.md": (set(test_causal_self_attention.SCALED), {}),
-    "docs/correctness/multi-head.md": (set(test_multi_head_attention.HEADS), {}),
     "docs/production/kv-cache.md": (
         set(test_kv_cache.WRONG),
         dict.fromkeys(
