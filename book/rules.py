@@ -36,7 +36,10 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None
                 raise Misread(at, f"the link `{link}` leads to no file{_meant(link, path, root)}")
     for code, output in pairwise(fences):
         if output.language == "output" and not output.solution:
-            _check_veil(lines, code.line, output)
+            first = code.line - 1
+            while code.indent > output.indent and not lines[first].startswith("???"):
+                first -= 1  # of a folded block it is the fold that stands below the paragraph
+            _check_veil(lines[:first], output)
     if EXERCISES in lines:
         first = lines.index(EXERCISES)
         exercises = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
@@ -62,9 +65,9 @@ def _meant(link: str, path: Path, root: Path) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def _check_veil(lines: list[str], code: int, output: Fence) -> None:
-    """Raise Misread unless `output` is veiled where the paragraph above its `code` asks to predict it."""
-    above = "\n".join(lines[: code - 1]).rstrip().rpartition("\n\n")[2]
+def _check_veil(lines: list[str], output: Fence) -> None:
+    """Raise Misread unless `output` is veiled where the last paragraph of `lines` asks to predict it."""
+    above = "\n".join(lines).rstrip().rpartition("\n\n")[2]
     asked, veiled = bool(ASKED.search(above)), "predict" in output.options
     if asked and not veiled:
         raise Misread(output.line, "the text asks to predict this output; wanted ```output predict")

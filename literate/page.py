@@ -357,7 +357,10 @@ def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
 
 
 def _check_place(fence: Fence, previous: Fence | None, lines: list[str]) -> None:
-    """Raise Misread unless `fence`, an output, stands right after a block that has none."""
+    """Raise Misread unless `fence`, an output, stands right after a block that has none.
+
+    The block may be the last thing of a fold that the output is not in: what it prints stays open.
+    """
     if previous is None or previous.language not in (*RUNS, "output"):
         raise Misread(fence.line, "output without a block; wanted a `python` fence right before it")
     at = f"on line {previous.line}"
@@ -366,7 +369,7 @@ def _check_place(fence: Fence, previous: Fence | None, lines: list[str]) -> None
         raise Misread(fence.line, what)
     if previous.language == "output":
         raise Misread(fence.line, f"two outputs for one block; the first is {at}")
-    if previous.prefix != fence.prefix:
+    if not previous.prefix.startswith(fence.prefix):
         what = f"output is indented by {fence.indent}, its block {at} by {previous.indent}"
         raise Misread(fence.line, what)
 

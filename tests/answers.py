@@ -99,14 +99,6 @@ def answer(head):
             "answer = lambda context: context.flatten(-2)",
             "answer = lambda context: context.permute(0, 2, 3, 1).flatten(-2)",
         ],
-        6: [
-            """\
-def answer(kind):
-    tried = kind(16, 2, 4).requires_grad_(False)
-    assert moved(tried, -1) == [5]
-    assert moved(tried, 0) == [0, 1, 2, 3, 4, 5]
-""",
-        ],
     },
     "docs/correctness/order.md": {
         2: ["answer = lambda distance, channels: answer_2(distance, 12)"],

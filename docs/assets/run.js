@@ -62,14 +62,18 @@
 
   function block(box, at) {
     const code = box.querySelector("pre > code");
-    const next = box.nextElementSibling;
+    // What a folded block prints may stand open, below its fold.
+    const fold = box.nextElementSibling ? undefined : box.closest("details");
+    const next = (fold ?? box).nextElementSibling;
+    const stored = next?.matches("figure.output") ? next : undefined;
     return {
       at,
       box,
       code,
       first: code.textContent,
       drawn: code.innerHTML,
-      stored: next?.matches("figure.output") ? next : undefined,
+      stored,
+      fold: stored && fold,
       button: box.querySelector("[data-run=run]"),
     };
   }
@@ -166,7 +170,7 @@
   /* Put a figure, or nothing, where a block shows what it prints. */
   function show(one, figure) {
     if (one.shown && one.shown !== one.stored) one.shown.remove();
-    const place = one.strip?.isConnected ? one.strip : one.box;
+    const place = one.fold ?? (one.strip?.isConnected ? one.strip : one.box);
     if (one.stored && figure !== one.stored) one.stored.remove();
     if (figure && !figure.isConnected) place.after(figure);
     one.shown = figure;
