@@ -11,7 +11,7 @@ from tests.snippets.problems import SIZES, self_problem
 
 PROBLEMS = [
     SIZES,
-    replace(SIZES, bias=False, batch=(2, 2), mask="padding"),
+    replace(SIZES, bias=False, mask="bool", mask_batched=True),
     replace(SIZES, mask="empty row"),
 ]
 
