@@ -67,8 +67,7 @@ class GroupedQueryAttention(nn.Module):
         attn_mask: (T, keys) or (batch, 1 or heads, T, keys), in place of that rule; the keys of the
             cache come first. Boolean: True keeps; floating point: added to the scaled scores.
         """
-        if attn_mask is not None and attn_mask.dim() == 3:  # one for each text, or for each head?
-            raise ValueError(f"attn_mask must be 2-D or 4-D (mask[:, None]), got {attn_mask.shape}")
+        _refuse_three_dimensions(attn_mask)  # before the cache is changed
         T, past = x.size(1), 0 if cache is None else cache.length
         query = self.W_query(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         key = self.W_key(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -97,6 +96,7 @@ class GroupedQueryAttention(nn.Module):
 
 def grouped_attention(query, key, value, attn_mask=None, is_causal=False, scale=None) -> Tensor:
     """Return attention, (batch, heads, T, width), to keys and values of as many heads or fewer."""
+    _refuse_three_dimensions(attn_mask)
     if query.size(2) == 1 and not is_causal:  # heads that share become rows: each key is read once
         rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (batch, kv_heads, group, width)
         if attn_mask is not None:
@@ -113,8 +113,7 @@ def sink_attention(query, key, value, sink, attn_mask=None, is_causal=False, sca
     Of the scores s of a query, key j gets exp(s_j) / (exp(sink) + Σ exp(s_k)). A sink, (heads,),
     has no scale and no mask, and -inf is none. All keys are copied, but for a single query.
     """
-    if attn_mask is not None and attn_mask.dim() == 3:  # one for each text, or for each head?
-        raise ValueError(f"attn_mask must be 2-D or 4-D (mask[:, None]), got {attn_mask.shape}")
+    _refuse_three_dimensions(attn_mask)
     batch, heads, T, width = query.shape  # and of values: the same width
     scale = width**-0.5 if scale is None else scale
     sink = sink.view(1, heads, 1, 1).expand(batch, -1, T, -1)
@@ -144,3 +143,9 @@ def sink_attention(query, key, value, sink, attn_mask=None, is_causal=False, sca
         attn_mask = F.pad(attn_mask, (1, 0), value=float(attn_mask.dtype == torch.bool))
     context = grouped_attention(query, key, value, attn_mask, is_causal, scale)
     return context[:, :, int(is_causal) :, :width]
+
+
+def _refuse_three_dimensions(attn_mask: Tensor | None) -> None:
+    """A mask of three dimensions could be one for each text, or one for each head."""
+    if attn_mask is not None and attn_mask.dim() == 3:
+        raise ValueError(f"attn_mask must be 2-D or 4-D (mask[:, None]), got {attn_mask.shape}")

@@ -11,7 +11,7 @@ A file tests/snippets/test_<part>.py may hold, beside its tests,
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,3 +99,26 @@ def told(name: str) -> dict[str, tuple[str, object]]:
             for key, value in getattr(file, name, {}).items():
                 found[f"{part}: {key}"] = part, value
     return found
+
+
+def draw(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Numbers of the normal distribution."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def close(result: Tensor, wanted: Tensor, bar: float = 1e-10) -> bool:
+    """Whether both have one shape and one dtype, and no number differs by more than the bar."""
+    return result.shape == wanted.shape and torch.allclose(result, wanted, rtol=0, atol=bar)
+
+
+def close_both_ways(
+    result: Tensor, wanted: Tensor, leaves: Iterable[Tensor], bar: float = 1e-9
+) -> bool:
+    """Whether outputs are close, and the gradients of the leaves, for a random weighting of the outputs."""
+    leaves, direction = [*leaves], draw(*result.shape, seed=9, dtype=result.dtype)
+    if not close(result, wanted, bar):
+        return False
+    found = (
+        torch.autograd.grad(it, leaves, direction, retain_graph=True) for it in (result, wanted)
+    )
+    return all(close(*pair, bar) for pair in zip(*found, strict=True))

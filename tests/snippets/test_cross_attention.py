@@ -1,12 +1,19 @@
 """One head that reads a source is its definition, with the lengths and widths of two sequences."""
 
+from dataclasses import replace
+
 import torch
 
 from snippets.cross_attention import CrossAttention
 from tests.snippets.facts import asked_of, projections_are_only_called, refuses
 from tests.snippets.parts import Case, texts
-from tests.snippets.problems import CASES as PROBLEMS
-from tests.snippets.problems import cross_problem
+from tests.snippets.problems import SIZES, cross_problem
+
+PROBLEMS = [
+    SIZES,
+    replace(SIZES, bias=False, mask="bool", mask_batched=True),
+    replace(SIZES, mask="empty row"),
+]
 
 
 def whatever_maps_the_same_widths_may_take_a_projections_place(part):
@@ -39,11 +46,6 @@ OPERATOR = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
 WRONG = {
     "keys of another sample": ("self.W_key(source)", "self.W_key(source.roll(1, 0))"),
     "values of another token": ("self.W_value(source)", "self.W_value(source.roll(1, -2))"),
-    "the key is used as the value": (
-        "self.W_value(source)",
-        "self.W_key(source)[..., :1].expand(*source.shape[:-1], self.W_value.out_features)",
-    ),
-    "the batch is averaged in": ("self.W_query(x)", "self.W_query(x - x.mean(0, keepdim=True))"),
     "no scale": (OPERATOR, OPERATOR.replace("attn_mask", "attn_mask, scale=1.0")),
     "scaled by the width of the values": (
         OPERATOR,
@@ -59,8 +61,6 @@ WRONG = {
         "self.W_key(source)",
         "self.W_key(source.to(self.W_key.weight.dtype))",
     ),
-    "a mask of numbers is added": ("attn_mask.dtype != torch.bool or", ""),
-    "a mask of other dimensions is laid over them": ("not in (2, x.dim())", "== 0"),
 }
 
 CASES = {

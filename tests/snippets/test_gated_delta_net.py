@@ -1,34 +1,32 @@
 """A layer with the gated delta rule: what its formulas say, read at once or in pieces, each text of a row by itself."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from snippets.gated_delta_net import GatedDeltaNet, MemoryCache
 from snippets.gated_memory import gated_memory
-from tests.snippets.parts import Case, T, texts
-from tests.snippets.test_gated_memory import F64, assert_close, one_by_one
+from tests.snippets.facts import refuses
+from tests.snippets.parts import Case, T, close, draw, texts
 
 
-def layer(part, **options):
+def layer(part):
     """A layer whose heads share keys, and whose weights differ from those of a new one."""
     torch.manual_seed(0)
-    options = {"num_key_heads": 2, "head_dim": 5, "value_dim": 3, **options}
-    made = part.GatedDeltaNet(8, 4, memory=gated_memory, **options).double()
+    sizes = {"num_key_heads": 2, "head_dim": 5, "value_dim": 3}
+    made = part.GatedDeltaNet(8, 4, memory=gated_memory, **sizes).double()
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return made
 
 
 def the_layer_is_what_it_says(part):
-    made, x = layer(part), torch.randn(2, 7, 8, dtype=F64)
+    made, x = layer(part), draw(2, 7, 8)
 
     def mixed(weight, rows):
-        """Project, look at the last four tokens channel by channel, and cut into heads."""
+        """Project, and look at the last four tokens channel by channel."""
         before = F.pad(x @ weight.T, (0, 0, 3, 0))
         kernel = made.convolution.weight[rows, 0]  # (channels, 4)
-        seen = sum(before[:, i : i + 7] * kernel[:, i] for i in range(4))
-        return F.silu(seen)
+        return F.silu(sum(before[:, i : i + 7] * kernel[:, i] for i in range(4)))
 
     query = mixed(made.W_query.weight, slice(0, 10)).unflatten(-1, (2, 5))
     key = mixed(made.W_key.weight, slice(10, 20)).unflatten(-1, (2, 5))
@@ -39,111 +37,95 @@ def the_layer_is_what_it_says(part):
     for head in range(4):
         q, k = query[:, :, head // 2], key[:, :, head // 2]
         q, k = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (q, k))
-        output, _ = one_by_one(
-            q / 5**0.5, k, value[:, :, head], -rate[..., head, None], beta[..., head, None]
-        )
+        gates = {"log_decay": -rate[..., head, None], "beta": beta[..., head, None]}
+        output, _ = gated_memory(q / 5**0.5, k, value[:, :, head], **gates)
         output = output / (output.square().mean(-1, keepdim=True) + 1e-6).sqrt()
         heads.append(output * made.norm.weight)
     gate = F.silu(x @ made.W_gate.weight.T)
-    wanted = (torch.cat(heads, dim=-1) * gate) @ made.out_proj.weight.T
-    assert_close([made(x)], [wanted])
+    assert close(made(x), (torch.cat(heads, dim=-1) * gate) @ made.out_proj.weight.T)
 
 
-def a_layer_may_read_in_pieces(part):
-    made, x = layer(part), torch.randn(2, 11, 8, dtype=F64)
-    for sizes in ([11], [5, 1, 5], [1] * 11, [2, 9]):
+def it_may_read_in_pieces_and_keeps_the_same_numbers_of_each_text(part):
+    made, x = layer(part), draw(2, 11, 8)
+    for sizes in ([5, 1, 5], [1] * 11):
         cache = part.MemoryCache()
         pieces = [made(piece, cache=cache) for piece in x.split(sizes, dim=1)]
-        assert_close([torch.cat(pieces, dim=1)], [made(x)])
-        assert cache.state is not None
-        assert cache.recent is not None
-        assert (cache.state.shape, cache.recent.shape) == ((2, 4, 5, 3), (2, 32, 3))
+        assert close(torch.cat(pieces, dim=1), made(x))
+        kept = [None if it is None else it.shape for it in (cache.state, cache.recent)]
+        assert kept == [(2, 4, 5, 3), (2, 32, 3)]
 
 
 def rows_of_zeros_before_a_text_change_nothing(part):
-    made, x = layer(part), torch.randn(2, 7, 8, dtype=F64)
+    made, x = layer(part), draw(2, 7, 8)
     padded = made(F.pad(x, (0, 0, 5, 0)))
-    assert_close([padded[:, 5:]], [made(x)])
-    assert padded[:, :5].abs().max() == 0
+    assert close(padded[:, 5:], made(x))
+    assert not padded[:, :5].any()
 
 
-def texts_in_one_row_are_kept_apart(part):
-    made, x = layer(part), torch.randn(2, 12, 8, dtype=F64)
+def texts_in_one_row_are_kept_apart_and_the_last_goes_on(part):
+    """At once, and in pieces; the last piece of the first row says no more where texts begin."""
+    made, x = layer(part), draw(2, 12, 8)
     starts = torch.zeros(2, 12, dtype=torch.bool)
     starts[0, [0, 4, 5, 9]] = starts[1, [0, 2, 11]] = True
     alone = [
         torch.cat([made(text[None]) for text in row.tensor_split(begins.nonzero()[1:, 0])], dim=1)
         for row, begins in zip(x, starts, strict=True)
     ]
-    assert_close([made(x, starts=starts)], [torch.cat(alone)])
-    for sizes in ([5, 7], [1] * 12, [10, 2]):  # a cache goes on with the last text of each row
+    for sizes in ([12], [5, 7], [1] * 12, [10, 2]):
         cache, pieces = (
             part.MemoryCache(),
             zip(x.split(sizes, 1), starts.split(sizes, 1), strict=True),
         )
         read = [made(piece, cache=cache, starts=begins) for piece, begins in pieces]
-        assert_close([torch.cat(read, dim=1)], [torch.cat(alone)])
+        assert close(torch.cat(read, dim=1), torch.cat(alone))
     cache = part.MemoryCache()
     read = [made(x[:1, :10], cache=cache, starts=starts[:1, :10]), made(x[:1, 10:], cache=cache)]
-    assert_close([torch.cat(read, dim=1)], [alone[0]])
+    assert close(torch.cat(read, dim=1), alone[0])
 
 
 def its_parts_begin_as_they_say(part):
+    """A channel that no head has would be lost."""
     made = part.GatedDeltaNet(12, 3, memory=gated_memory)
     sizes = {name: tuple(weight.shape) for name, weight in made.named_parameters()}
     assert sizes.pop("convolution.weight") == (36, 1, 4)
     assert sizes.pop("norm.weight") == (4,)
-    assert (sizes.pop("log_rate"), sizes.pop("decay_bias")) == ((3,), (3,))
-    assert (sizes.pop("W_beta.weight"), sizes.pop("W_decay.weight")) == ((3, 12), (3, 12))
+    assert sizes.pop("log_rate") == sizes.pop("decay_bias") == (3,)
+    assert sizes.pop("W_beta.weight") == sizes.pop("W_decay.weight") == (3, 12)
     assert set(sizes.values()) == {(12, 12)}
     left = (-made.log_rate.exp() * F.softplus(made.decay_bias)).exp()
     assert ((left > 0.98) & (left < 0.99)).all()
     assert part.GatedDeltaNet(12, 3, memory=gated_memory, eps=0.5, kernel_size=2).norm.eps == 0.5
+    refuses("a head of two channels and a rest", part.GatedDeltaNet, 8, 3, memory=gated_memory)
 
 
 FACTS = [
     the_layer_is_what_it_says,
-    a_layer_may_read_in_pieces,
+    it_may_read_in_pieces_and_keeps_the_same_numbers_of_each_text,
     rows_of_zeros_before_a_text_change_nothing,
-    texts_in_one_row_are_kept_apart,
+    texts_in_one_row_are_kept_apart_and_the_last_goes_on,
     its_parts_begin_as_they_say,
 ]
 
+SHARED = "key = key.unflatten(-1, (-1, self.head_dim)).repeat_interleave(group, dim=2)"
 WRONG = {
     "keys of any length": ("_unit(key)", "key"),
-    "queries of any length": ("_unit(query) * self", "query * self"),
-    "no scale": ("_unit(query) * self.head_dim**-0.5", "_unit(query)"),
-    "the state grows": ("log_decay = -self", "log_decay = self"),
-    "no rate": ("-self.log_rate.exp() * F", "-F"),
     "no bias of the decay": (" + self.decay_bias", ""),
     "beta is not a share": (".sigmoid()  # (batch", ".exp()  # (batch"),
-    "a layer that keeps no state": ("cache.state = state", "pass"),
-    "a layer that reads no state": ("None if cache is None else cache.state", "None"),
-    "a layer whose convolution forgets": ("cache.recent = recent", "pass"),
     "the convolution looks ahead": ("F.pad(mixed, (before, 0))", "F.pad(mixed, (0, before))"),
     "no SiLU": ("F.silu(mixed).mT", "mixed.mT"),
     "the heads share keys in another order": (
-        "key = key.unflatten(-1, (-1, self.head_dim)).repeat_interleave(group, dim=2)",
+        SHARED,
         "key = key.unflatten(-1, (-1, self.head_dim)).repeat(1, 1, group, 1)",
     ),
-    "the heads share queries in another order": (
-        "query = query.unflatten(-1, (-1, self.head_dim)).repeat_interleave(group, dim=2)",
-        "query = query.unflatten(-1, (-1, self.head_dim)).repeat(1, 1, group, 1)",
-    ),
-    "no gate": ("output * F.silu(self.W_gate(x))", "output"),
     "no norm": ("output = self.norm(output", "output = (output"),
+    "the state is not brought up to the last token": ("cache.state = state", "pass"),
     "the state goes on into the next text": (
         'starts[..., None], float("-inf")',
         "starts[..., None], -1.0",
     ),
-    "the convolution goes on into the next text": ("if starts is None:", "if True:"),
     "the convolution of the next piece goes on into it": (
         "recent = recent.masked_fill(text[..., T:] != text[..., -1:], 0.0)",
         "pass",
-    ),
-    "each piece is a new text": (
-        "F.pad(starts.cumsum(dim=1), (before, 0))",
-        "F.pad(starts.cumsum(dim=1), (before, 0), value=-1)",
     ),
 }
 
@@ -169,8 +151,3 @@ CASES = {
     "packed": Case(packed, texts, layer_of_two),
     "cached": Case(remembered, texts, layer_of_two, backward=False),
 }
-
-
-def test_heads_that_do_not_divide_the_width_are_refused():
-    with pytest.raises(ValueError, match="num_heads"):
-        GatedDeltaNet(8, 3, memory=gated_memory)  # three heads of two channels would lose the rest
