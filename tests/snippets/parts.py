@@ -11,7 +11,7 @@ A file tests/snippets/test_<part>.py may hold, beside its tests,
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,3 +99,27 @@ def told(name: str) -> dict[str, tuple[str, object]]:
             for key, value in getattr(file, name, {}).items():
                 found[f"{part}: {key}"] = part, value
     return found
+
+
+def draw(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Normal numbers, the same ones each time."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=dtype)
+
+
+def close(result: Tensor, wanted: Tensor, bar: float = 1e-10) -> bool:
+    """Whether two tensors have one shape, one dtype and, but for `bar`, the same numbers, none of them nan."""
+    if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    return torch.allclose(result, wanted, rtol=0, atol=bar)
+
+
+def alike(result: Tensor, wanted: Tensor, leaves: Sequence[Tensor], bar: float = 1e-10) -> bool:
+    """Whether two results are close, and the gradients, too, that they give to each of the leaves."""
+    if not close(result, wanted, bar):
+        return False
+    direction = draw(*wanted.shape, seed=3, dtype=wanted.dtype)
+    found, right = (
+        torch.autograd.grad(one, leaves, direction, retain_graph=True) for one in (result, wanted)
+    )
+    return all(close(*pair, bar) for pair in zip(found, right, strict=True))
