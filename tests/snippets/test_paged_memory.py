@@ -230,16 +230,16 @@ WRONG = {
     ),
     "blocks are not cleared": ("held[block] = 0", "pass"),
     "keys alone are looked at": (
-        "for x in self._all_held()",
-        "for x in self._all_held()[::2][:1]",
+        "for x in self._keys_and_values())",
+        "for x in self._keys_and_values()[::2][:1])",
     ),
     "what follows a nan gets a name": (
-        "if before is None or not",
-        "before = before or b''\n            if not",
+        "if before is None or not finite",
+        "before = before or b''\n            if not finite",
     ),
     "the last of two alike is found": (
-        "self.known.setdefault(name, table[i])",
-        "self.known[name] = table[i]",
+        "self.known.setdefault(self.names[block], block)",
+        "self.known[self.names[block]] = block",
     ),
     "short tables are filled up with the first block": (
         "[len(self.users)] * (most",

@@ -34,6 +34,9 @@ def a_code_is_within_half_a_step(part):
                 assert ((found - low.double()).abs() <= step + 0.02).all()
     x = torch.tensor([[[[-1.5, 0.0, 1.5, 3.0], [7.0, 7.0, 7.0, 7.0]]]])  # each on a step
     assert torch.equal(part.dequantize(part.quantize(x, 2, -1), 2), x)
+    # Of float16 2^-24 is the smallest number, so a step of 300 / 255 of it is one: code 300 is 255.
+    x = torch.tensor([[0.0, 300.0]], dtype=torch.float16) * 2**-24
+    assert (part.dequantize(part.quantize(x, 8, -1), 8) * 2**24).tolist() == [[0.0, 255.0]]
 
 
 def keys_share_a_step_by_channel_and_values_by_token(part):

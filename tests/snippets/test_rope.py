@@ -114,7 +114,7 @@ def yarn_multiplies_scores_by_the_square_of_its_factor(rope):
         (LLAMA3, 1.0),
         (YARN | {"attention_factor": 1.5}, 1.5),
         (YARN | {"mscale": 1.0}, wanted),
-        (YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}, wanted / (0.05 * math.log(4) + 1)),
+        (YARN | {"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * math.log(4) + 1) / wanted),
     ):
         assert rope.RotaryPositions(8, scaling=scaling).attention_factor == pytest.approx(factor)
 
@@ -201,10 +201,10 @@ WRONG = {  # the first seven are those of the chapter's exercise, too
         "(positions - positions[..., :1])[..., None] *",
     ),
     "angles in the model's dtype": (
-        'self.frequency = torch.tensor(self.frequencies, dtype=torch.float64, device="cpu")',
-        "self.register_buffer('frequency', torch.tensor(self.frequencies).double())",
+        'self.radians = torch.tensor(self.frequencies, dtype=torch.float64, device="cpu")',
+        "self.register_buffer('radians', torch.tensor(self.frequencies).double())",
     ),
-    "frequencies stay where they were made": ("self.frequency.device != x.device", "False"),
+    "frequencies stay where they were made": ("self.radians.device != x.device", "False"),
     "turned in the dtype of x": ("torch.promote_types(x.dtype, torch.float32)", "x.dtype"),
     "one sample's places for all": ("angle.unsqueeze(-3)", "angle[:1].unsqueeze(-3)"),
     "the permutation over all heads": (
