@@ -48,19 +48,21 @@ class LayerMemory:
 class PagedMemory:
     """Which text uses which blocks, for all layers alike; each block holds block_size tokens.
 
-    A text's table names its blocks, in order. Others can find the full ones; one that is not full
-    has one user, so nobody writes where somebody else reads. Blocks without users can be found
-    until room is needed, the least recently used ones first. Then they are cleared, because a mask
-    does not hide a nan: 0 · nan = nan. For that reason a block with a nan is never found, either.
+    A text's table names its blocks, in order; each table that names a block is a user of it. A full
+    block has a name, a hash of all tokens of its text up to its end, by which texts that begin so
+    find it. One that is not full has one user, so nobody writes where somebody else reads.
+    A block without users can be found until `grow` takes it: one that nobody can find first, then
+    the least recently used. It is cleared then, because a mask does not hide a nan: 0 · nan = nan.
+    For that reason a block with a nan gets no name, nor do those that come after it.
     """
 
     def __init__(self, layers: int, blocks: int, *, block_size: int = 16) -> None:
         self.size = block_size
         self.layers = [LayerMemory(blocks, block_size) for _ in range(layers)]
         self.users = [0] * blocks  # how many tables name each block
-        self.names: list[bytes | None] = [None] * blocks  # of what is in a full one
-        self.known: dict[bytes, int] = {}  # the block of a name
-        self.unused = OrderedDict.fromkeys(range(blocks))  # the next to be taken comes first
+        self.unused = OrderedDict.fromkeys(range(blocks))  # no users; the next to be taken is first
+        self.names: list[bytes | None] = [None] * blocks  # of what is in a full block
+        self.known: dict[bytes, int] = {}  # of several blocks with one name, the one that is found
 
     def name_of(self, before: bytes, tokens: Tensor) -> bytes:
         """Return a block's name: a hash of its tokens and of the name of the block before it."""
@@ -91,7 +93,7 @@ class PagedMemory:
             if self._can_be_found(block):
                 del self.known[self.names[block]]
             self.names[block], self.users[block] = None, 1
-            for held in self._all_held():
+            for held in self._keys_and_values():
                 held[block] = 0
             table.append(block)
         return True
@@ -106,18 +108,18 @@ class PagedMemory:
         return rows <= positions[:, None, :, None]  # (texts, 1, new tokens, rows); True keeps
 
     def keep(self, table: list[int], tokens: Tensor, start: int, end: int) -> None:
-        """Let others find the blocks that are full since the tokens from start to end were read."""
+        """Name the blocks that are full since tokens start to end were read: others find them."""
         for i in range(start // self.size, end // self.size):
-            before = self.names[table[i - 1]] if i else b""
-            if before is None or not all(x[table[i]].isfinite().all() for x in self._all_held()):
+            block, before = table[i], self.names[table[i - 1]] if i else b""
+            finite = all(x[block].isfinite().all() for x in self._keys_and_values())
+            if before is None or not finite:  # then those after it get no name either
                 break
-            name = self.name_of(before, tokens[i * self.size : (i + 1) * self.size])
-            self.names[table[i]] = name
-            self.known.setdefault(name, table[i])
+            self.names[block] = self.name_of(before, tokens[i * self.size : (i + 1) * self.size])
+            self.known.setdefault(self.names[block], block)
 
     def release(self, table: list[int]) -> None:
-        """End the use of a table's blocks. Last ones are taken first: they lean on those before."""
-        for block in reversed(table):
+        """End a text's use of its blocks; those of no other user wait, to be found or taken."""
+        for block in reversed(table):  # the last is taken first: it is found only after the others
             self.users[block] -= 1
             if not self.users[block]:
                 self.unused[block] = None
@@ -127,5 +129,5 @@ class PagedMemory:
     def _can_be_found(self, block: int) -> bool:
         return self.known.get(self.names[block]) == block
 
-    def _all_held(self) -> list[Tensor]:
+    def _keys_and_values(self) -> list[Tensor]:
         return [held for layer in self.layers for held in layer.held]

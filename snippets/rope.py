@@ -45,8 +45,8 @@ class RotaryPositions(nn.Module):
         base = theta if base is None else base
         self.head_dim, self.rotary_dim, self.pairing = head_dim, rotary_dim, pairing
         self.frequencies, self.attention_factor = stretched(rotary_dim, base, **scaling)
-        # In no buffer, which .bfloat16() would round: forward moves it to where x is.
-        self.frequency = torch.tensor(self.frequencies, dtype=torch.float64, device="cpu")
+        # The same as a tensor: no buffer, which .bfloat16() would round. forward moves it to x.
+        self.radians = torch.tensor(self.frequencies, dtype=torch.float64, device="cpu")
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return x, (..., heads, T, head_dim), turned by positions, integers (T,) or (batch, T)."""
@@ -56,10 +56,10 @@ class RotaryPositions(nn.Module):
                 f"positions must be integers, (T,) or (batch, T), for x of (..., heads, T, "
                 f"{self.head_dim}), got {positions.dtype}, {positions.shape} for {x.shape}"
             )
-        if self.frequency.device != x.device:
+        if self.radians.device != x.device:
             wide = torch.float32 if x.device.type == "mps" else torch.float64  # MPS has no float64
-            self.frequency = torch.tensor(self.frequencies, dtype=wide, device=x.device)
-        angle = positions[..., None] * self.frequency  # (T, pairs) or (batch, T, pairs)
+            self.radians = torch.tensor(self.frequencies, dtype=wide, device=x.device)
+        angle = positions[..., None] * self.radians  # (T, pairs) or (batch, T, pairs)
         if positions.dim() > 1:
             angle = angle.unsqueeze(-3)  # (batch, 1, T, pairs): all heads alike
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -96,32 +96,37 @@ def stretched(
     factor=None, low_freq_factor=None, high_freq_factor=None, beta_fast=None, beta_slow=None,
     truncate=True, attention_factor=None, mscale=None, mscale_all_dim=None,
 ):  # fmt: skip
-    """Return the frequency of each pair, in radians a position, and YaRN's factor or 1."""
+    """Return the frequency of each pair, in radians a position, and YaRN's attention factor, or 1.
+
+    A stretched frequency is a mean of the plain one and of a `factor`-th of it. `kept` is the share
+    of the plain one: 1 where a pair stays as it is, 0 where it turns `factor` times as slowly.
+    """
     kind, trained = rope_type or type, original_max_position_embeddings
     plain = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
     if kind == "default":
         return tuple(plain), 1.0
-    # `kept` is 1 for a pair that stays as it was, 0 for one that turns `factor` times as slowly.
-    if kind == "linear":
+    if kind == "linear":  # all pairs alike
         kept = [0.0 for _ in plain]
-    elif kind == "llama3":  # pairs stay that go round high_freq_factor times in training, or more
-        low, high = low_freq_factor, high_freq_factor
-        kept = [(trained * frequency / (2 * math.pi) - low) / (high - low) for frequency in plain]
+    elif kind == "llama3":  # a ramp over the rounds that a pair makes in training
+        few, many = low_freq_factor, high_freq_factor
+        kept = [(trained * each / (2 * math.pi) - few) / (many - few) for each in plain]
     elif kind == "yarn":  # the paper ramps over rounds; its code, and transformers', over pairs
         pairs = rotary_dim / (2 * math.log(base))
         rounds = beta_fast or 32, beta_slow or 1
-        low, high = (pairs * math.log(trained / (2 * math.pi * number)) for number in rounds)
+        first, last = (pairs * math.log(trained / (2 * math.pi * number)) for number in rounds)
         if truncate:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(low, 0), min(high, rotary_dim - 1)
-        kept = [1 - (i - low) / (high - low if high > low else 0.001) for i in range(len(plain))]
-        if attention_factor is None:
-            over, under = 0.1 * math.log(factor), 0.0
-            if mscale and mscale_all_dim:  # as DeepSeek's files have it
-                over, under = over * mscale, over * mscale_all_dim
-            attention_factor = (over + 1) / (under + 1)
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, rotary_dim - 1)
+        width = last - first if last > first else 0.001
+        kept = [1 - (i - first) / width for i in range(len(plain))]
     else:
         raise ValueError(f"rope_type must be default, linear, llama3 or yarn, got {kind!r}")
     kept = [min(max(share, 0.0), 1.0) for share in kept]
-    slowed = (f * share + f / factor * (1 - share) for f, share in zip(plain, kept, strict=True))
-    return tuple(slowed), attention_factor if kind == "yarn" else 1.0
+    mean = (f * share + f / factor * (1 - share) for f, share in zip(plain, kept, strict=True))
+    if kind != "yarn":
+        return tuple(mean), 1.0
+    if attention_factor is None:
+        over, under = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1.0, 0.0)
+        growth = 0.1 * math.log(factor)  # DeepSeek's files have both scales
+        attention_factor = (growth * over + 1) / (growth * under + 1)
+    return tuple(mean), attention_factor

@@ -8,7 +8,7 @@ from torch.autograd import gradgradcheck
 from snippets.attention_backward import attention
 from snippets.attention_masks import keep_window
 from tests.snippets.facts import assert_equal, refuses, works
-from tests.snippets.parts import Case, T, close, close_both_ways, draw, heads
+from tests.snippets.parts import Case, T, close, alike, draw, heads
 
 CAUSAL = torch.ones(3, 4, dtype=torch.bool).tril()
 EMPTY_ROW = torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]])
@@ -29,7 +29,7 @@ def outputs_and_gradients_are_autograds(part):
             ours = part.attention(*inputs, mask, scale=scale)
             theirs = F.scaled_dot_product_attention(*inputs, mask, scale=scale)
             asked = inputs if bias is None else [*inputs, bias]
-            assert close_both_ways(ours, theirs, asked), (mask, scale)
+            assert alike(ours, theirs, asked), (mask, scale)
 
 
 def leading_dimensions_broadcast_and_their_gradients_add_up(part):
@@ -37,7 +37,7 @@ def leading_dimensions_broadcast_and_their_gradients_add_up(part):
     for inputs in ((query, key, value), (query[:1, :1], *leaves((2, 3))[1:]), leaves(())):
         with works("broadcasting"):
             ours = part.attention(*inputs)
-        assert close_both_ways(ours, F.scaled_dot_product_attention(*inputs), inputs)
+        assert alike(ours, F.scaled_dot_product_attention(*inputs), inputs)
 
 
 def what_is_hidden_gets_a_gradient_of_exactly_zero(part):

@@ -4,7 +4,7 @@ import torch
 
 from snippets.causal_average import causal_average
 from tests.snippets.facts import refuses
-from tests.snippets.parts import Case, close_both_ways, draw, texts
+from tests.snippets.parts import Case, alike, draw, texts
 
 
 def row_t_is_the_mean_of_rows_0_to_t(part):
@@ -12,7 +12,7 @@ def row_t_is_the_mean_of_rows_0_to_t(part):
         x = draw(*shape).requires_grad_()
         means = [x[..., : t + 1, :].mean(dim=-2) for t in range(x.size(-2))]
         wanted = torch.stack(means, dim=-2) if means else x * 1
-        assert close_both_ways(part.causal_average(x), wanted, [x])
+        assert alike(part.causal_average(x), wanted, [x])
 
 
 def half_precision_is_summed_and_counted_beyond_what_it_holds(part):

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.flash_attention import flash_attention
 from tests.snippets.facts import refuses, works
-from tests.snippets.parts import Case, close, close_both_ways, draw, heads
+from tests.snippets.parts import Case, close, alike, draw, heads
 
 PADDING = torch.tensor([[True] * 6 + [False] * 4, [False] * 5 + [True] * 5])
 
@@ -48,10 +48,10 @@ def outputs_and_gradients_are_pytorchs_at_every_size_of_a_tile(module):
             inputs = leaves(*sizes)
             result = module.flash_attention(*inputs, mask, block=block, **options)
             wanted, _ = written_out(*inputs, mask, **options)
-            assert close_both_ways(result, wanted, inputs), (sizes, options, block)
+            assert alike(result, wanted, inputs), (sizes, options, block)
     inputs = leaves(8, 8, (2, 3))
     wanted = F.scaled_dot_product_attention(*inputs, is_causal=True)
-    assert close_both_ways(module.flash_attention(*inputs, is_causal=True), wanted, inputs)
+    assert alike(module.flash_attention(*inputs, is_causal=True), wanted, inputs)
 
 
 def the_logsumexp_is_right_and_so_is_its_gradient(module):
@@ -66,7 +66,7 @@ def the_logsumexp_is_right_and_so_is_its_gradient(module):
         # In one sum, since a merge with other keys takes the gradients of both.
         pairs = (context, found), (wanted_context, wanted)
         result, wanted = (torch.cat([x.flatten(), y[seen]]) for x, y in pairs)
-        assert close_both_ways(result, wanted, inputs)
+        assert alike(result, wanted, inputs)
 
 
 def a_row_without_keys_is_zero(module):

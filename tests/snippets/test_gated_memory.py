@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from snippets.gated_memory import gated_memory
 from tests.snippets.facts import refuses
-from tests.snippets.parts import Case, T, close, close_both_ways, draw, heads, some
+from tests.snippets.parts import Case, T, close, alike, draw, heads, some
 
 NAMES = ("query", "key", "value", "log_decay", "beta")
 
@@ -43,7 +43,7 @@ def is_its_recurrence(part, memory, **options):
     """Whether outputs, state and their gradients are those of the recurrence."""
     pairs = zip(part.gated_memory(**memory, **options), one_by_one(**memory), strict=True)
     result, wanted = (torch.cat([x.flatten() for x in both]) for both in zip(*pairs, strict=True))
-    return close_both_ways(result, wanted, memory.values())
+    return alike(result, wanted, memory.values())
 
 
 def every_memory_is_its_recurrence_at_every_size_of_a_chunk(part):

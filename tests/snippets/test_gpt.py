@@ -15,7 +15,7 @@ from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.multi_head_attention import MultiHeadAttention
 from tests.snippets.facts import refuses
-from tests.snippets.parts import ROOT, VOCABULARY, Case, close, close_both_ways, draw, tokens
+from tests.snippets.parts import ROOT, VOCABULARY, Case, close, alike, draw, tokens
 
 VOCAB, CONTEXT = 11, 8
 WINDOW = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).tril().triu(-2)
@@ -44,7 +44,7 @@ def its_attention_is_the_books_in_outputs_and_gradients(part):
         weights, x = dict(ours.named_parameters()), draw(*shape).requires_grad_()
         options = {"attn_mask": mask, "is_causal": mask is None}
         wanted = torch.func.functional_call(books, weights, x, options)
-        assert close_both_ways(ours(x, attn_mask=mask), wanted, [x, *weights.values()])
+        assert alike(ours(x, attn_mask=mask), wanted, [x, *weights.values()])
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from snippets.grouped_query_attention import GroupedQueryAttention, sink_attenti
 from snippets.kv_cache import KVCache
 from snippets.rope import RotaryPositions
 from tests.snippets.facts import copy_weights, refuses
-from tests.snippets.parts import Case, T, close, close_both_ways, draw, heads, some, texts
+from tests.snippets.parts import Case, T, close, alike, draw, heads, some, texts
 
 
 def turn(x, positions):
@@ -81,7 +81,7 @@ def plain(module, x, attn_mask=None, positions=None):
 def outputs_and_gradients_equal_the_definition(part):
     for H, g, options in LAYERS:
         ours, x = layer(part, H, g, **options), draw(2, 5, 24).requires_grad_()
-        assert close_both_ways(ours(x), plain(ours, x), [x, *ours.parameters()]), options
+        assert alike(ours(x), plain(ours, x), [x, *ours.parameters()]), options
 
 
 @torch.no_grad()
@@ -182,7 +182,7 @@ def the_operator_equals_its_definition(part):
                     leaves = problem(H, g, T_q, T_k)
                     result = part.sink_attention(*leaves, scale=scale, **options)
                     wanted = by_definition(*leaves, scale=scale, **options)
-                    assert close_both_ways(result, wanted, leaves, 1e-8), (H, g, T_q, T_k, options)
+                    assert alike(result, wanted, leaves, 1e-8), (H, g, T_q, T_k, options)
 
 
 @torch.no_grad()

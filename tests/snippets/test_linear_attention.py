@@ -6,7 +6,7 @@ import torch
 
 from snippets.linear_attention import elu_plus_one, linear_attention
 from tests.snippets.facts import refuses
-from tests.snippets.parts import Case, close, close_both_ways, draw, heads
+from tests.snippets.parts import Case, close, alike, draw, heads
 
 
 def drawn(*shape):
@@ -28,7 +28,7 @@ def it_is_the_mean_by_its_weights_at_every_size_of_a_chunk(part):
         weights = (elu_plus_one(query) @ elu_plus_one(key).mT).tril()
         wanted = weights @ value / weights.sum(dim=-1, keepdim=True)
         result, state = part.linear_attention(query, key, value, chunk_size=chunk_size)
-        assert close_both_ways(result, wanted, (query, key, value))
+        assert alike(result, wanted, (query, key, value))
         ones = torch.ones_like(value[..., :1])
         assert close(state, elu_plus_one(key).mT @ torch.cat([value, ones], dim=-1))
 
