@@ -24,9 +24,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from book.figures.drawn import figure as output_figure
 from book.figures.lab_chart import dress
-from book.figures.tables import on_a_phone
+from book.figures.heatmap import on_a_phone
+from book.figures.output import html as output_figure
 from book.weight import joined
 from literate.fence import Misread, check_shown
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from book.figures.matrices import computed_cells
+from book.figures.explorable.fence import computed_cells
 from literate import bound, compare, prose
 from literate.numerals import numerals
 from literate.page import PageError, pages, read

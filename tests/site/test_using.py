@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from book import prepare
-from book.figures import attention
+from book.figures.explorable import fence as attention
 from literate import export, numerals, page
 from tests import pages
 from tests.book import by_torch
