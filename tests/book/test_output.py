@@ -81,7 +81,7 @@ def test_a_text_that_cannot_be_shown_is_refused_before_the_build():
     check(WEIGHTS, {"heatmap": "", "rows": "a b"})
     check("tensor([[1., ...", {})
     for text, options in (("1", {"heatmap": ""}), ("d y", {"chart": ""}), ("1", {"wide": ""})):
-        with pytest.raises(ValueError, match="two or more|unknown option"):
+        with pytest.raises(ValueError, match=r"two or more|unknown option"):
             check(text, options)
 
 
