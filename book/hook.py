@@ -41,6 +41,9 @@ _served: Served | None = None
 # The metadata of a page to begin with: the theme's index leaves it out, since the book has its own. What
 # MkDocs took for metadata counts for nothing: `prepare` reads it, and takes what an author may set.
 UNSEARCHED = {"search": {"exclude": True}}
+# Each kind of figure has a folder. Its style and its script join assets/figures.css and assets/figures.js, in
+# this order; another script there, which a page may want later, is a file of its own.
+FIGURES, KINDS = Path(__file__).parent / "figures", ("heatmap", "chart", "explorable")
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 
@@ -95,7 +98,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             page = File.generated(config, f"parts/{name}.md", abs_src_path=str(path))
             page.inclusion = InclusionLevel.NOT_IN_NAV
             files.append(page)
+    for name, content in _assets().items():
+        files.append(File.generated(config, f"assets/{name}", content=content))
     return files
+
+
+def _assets() -> dict[str, str]:
+    """Return the styles and the scripts of figures, by the name of the file that pages load."""
+    texts = {"figures.css": (FIGURES / "figures.css").read_text(encoding="utf-8"), "figures.js": ""}
+    for path in (path for kind in KINDS for path in sorted((FIGURES / kind).glob("*.[cj]s*"))):
+        name = f"figures{path.suffix}" if path.stem == path.parent.name else path.name
+        texts[name] = texts.get(name, "") + path.read_text(encoding="utf-8")
+    return texts
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:

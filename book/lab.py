@@ -32,6 +32,13 @@ FINDING, FIGURE, TABLE, MACHINE, SET_UP = "finding", "figure", "table", "machine
 PLACED = (FINDING, FIGURE, TABLE, MACHINE)
 LIFTED = {FIGURE: 'class="lab-figure"', TABLE: 'class="lab-table"'}  # by this they are known
 SHOWN = re.compile(r'<figure\b|<table class="lab-table')  # what a reader stops at
+# What is coloured in a lab's code, and how; an element for each token would be half of what a lab weighs.
+COLOURS = {
+    **dict.fromkeys(("k", "kn", "ow"), "k"),
+    **dict.fromkeys(("s1", "s2", "sa", "si", "se"), "s2"),
+    **{kind: kind for kind in ("c1", "sd", "nf", "nc")},
+}
+TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 COUNTED = re.compile(r"[−-]?[\d.]")  # how a cell of a column of numbers begins
 # Columns, and letters of a word in their names, that fit side by side on a phone.
 MANY, SHORT = 7, 6
@@ -117,9 +124,17 @@ def _folded(source: str, tags: set[str]) -> list[str]:
         _passed_on(
             f'<details class="folded"{unsearched}><summary>{name}, {lines} line{"s" * (lines != 1)}'
             '</summary><div class="language-python highlight"><pre><span></span>'
-            f"<code>{highlight(source, PythonLexer(), HtmlFormatter(nowrap=True))}</code></pre></div></details>"
+            f"<code>{_coloured(source)}</code></pre></div></details>"
         )
     ]
+
+
+def _coloured(source: str) -> str:
+    def colour(token: re.Match) -> str:
+        kind = COLOURS.get(token[1])
+        return f'<span class="{kind}">{token[2]}</span>' if kind else token[2]
+
+    return TOKEN.sub(colour, highlight(source, PythonLexer(), HtmlFormatter(nowrap=True)))
 
 
 def _outputs(outputs: list[dict], drawings: Iterator[int]) -> list[str]:

@@ -23,6 +23,8 @@ COLOURS = {
 }
 TOKEN = re.compile(rf'<span class="({"|".join(COLOURS)})">([^<]*)</span>')
 ALIKE = re.compile(r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2">')
+# Elements whose white space is part of their text.
+VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 PICTURE = re.compile(r"(?P<name>--[\w-]+):url\((?:\"[^\"]*\"|'[^']*'|[^)]*)\);?")
 # Components of the theme that its script makes where a page asks for them, and no page does.
 UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|version)|tabbed-")
@@ -37,7 +39,7 @@ def minify(site: Path) -> None:
     """Rewrite the pages, scripts and styles under `site` without what changes nothing that is shown."""
     words: set[str] = set()
     for path in site.rglob("*.html"):
-        html = coloured(path.read_text(encoding="utf-8")).replace("<pre><span></span>", "<pre>")
+        html = close_up(coloured(path.read_text(encoding="utf-8")))
         path.write_text(html, encoding="utf-8")
         for tag in re.findall(r"<script.*?</script>|<[a-zA-Z][^>]*>", html, re.S):
             words.update(WORD.findall(tag))
@@ -55,6 +57,14 @@ def minify(site: Path) -> None:
         path.write_text(rcssmin.cssmin(path.read_text(encoding="utf-8")), encoding="utf-8")
     for path in site.glob("assets/*.js"):
         path.write_text(rjsmin.jsmin(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def close_up(html: str) -> str:
+    """Return `html` without white space that is no text, and without an element that holds nothing."""
+    parts = VERBATIM.split(html)  # text, verbatim, its tag, text, …
+    parts[::3] = [re.sub(r"\s*\n\s*", "\n", text) for text in parts[::3]]
+    del parts[2::3]
+    return "".join(parts).replace("<pre><span></span>", "<pre>")
 
 
 def coloured(code: str) -> str:

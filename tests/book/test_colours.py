@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STYLES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs/assets").glob("*.css"))
+STYLES = "".join(
+    path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("docs/assets/*.css"), *ROOT.glob("book/**/*.css")]
+)
 
 
 def colours(scheme):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from book.minify import COLOURS, coloured, minify
+from book.minify import COLOURS, close_up, coloured, minify
 
 
 @pytest.fixture
@@ -81,6 +81,12 @@ def test_a_picture_that_no_rule_reads_goes(kept):
     css = ':root{--a:url("x;y");--b:url(z);--c:red}.gone{mask:var(--b)}p{mask:var(--a)}'
     assert kept(css) == ':root{--a:url("x;y");--c:red}p{mask:var(--a)}'
     assert "--b" in kept(css, own="p{mask:var(--b)}")
+
+
+def test_white_space_goes_where_it_is_no_text():
+    assert close_up("<ul>\n\n   <li> a  b</li>  \n <li>") == "<ul>\n<li> a  b</li>\n<li>"
+    html = "<p>\n<samp class='a'>\n\n  one\n   two\n</samp>\n<i>"
+    assert close_up(html) == html
 
 
 def test_code_has_an_element_for_each_stretch_of_a_colour():

@@ -1,4 +1,4 @@
-"""An explorable of attention: an `attention` fence, as `fence.py` reads it, for `explorable.js` to bring to life.
+"""An explorable of attention: an `attention` fence, as `fence.py` reads it, for `attention.js` to bring to life.
 
 The page holds it as JSON, with what the figure opens with, which a reader without scripts sees.
 """

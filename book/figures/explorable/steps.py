@@ -1,6 +1,6 @@
 """The steps of attention over one panel of an explorable, in float64, as torch computes them.
 
-`explorable.js` computes the same when a reader changes something.
+`attention.js` computes the same when a reader changes something.
 """
 
 from __future__ import annotations
