@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 LOG = logging.getLogger("mkdocs")
@@ -47,9 +48,9 @@ class Ahead:
     def _submit(self, names: list[str]) -> None:
         self._results |= {name: self._pool.submit(_rendered, name) for name in names}
         for name in names:
-            self._results[name].add_done_callback(lambda _, name=name: self._note(name))
+            self._results[name].add_done_callback(partial(self._note, name))
 
-    def _note(self, name: str) -> None:
+    def _note(self, name: str, _: Future) -> None:
         every = all(map(self.is_done, self._results))
         if every:
             self._pool.shutdown(wait=False)

@@ -50,7 +50,7 @@ def test_every_number_of_the_table_has_its_mark_and_what_is_not_finite_leaves_a_
     for (x, y), (number, value) in zip(points, numbers, strict=True):
         assert x == pytest.approx(left + (right - left) * (number - 1) / 4, abs=0.2)
         assert y == pytest.approx(low + (high - low) * (value - 1) / 3, abs=0.2)
-    assert re.search(r'd="M[^M"]+L[^M"]+ M[^M"]+L[^M"]+"', str(svg))
+    assert re.search(r'd="M[^M"]+L[^M"]+M[^M"]+L[^M"]+"', str(svg))
 
 
 def test_a_number_stands_at_the_height_of_its_tick():

@@ -27,6 +27,7 @@ TOP, BOTTOM = 8.0, 174.0
 LETTER = 6.4  # the width of one, about, in the largest size that a style gives it
 LINE_HEIGHT = 12.0  # from the name of a line to the next
 MOST_TICKS = 7
+COLOURS = 6  # of lines, which the styles name
 # How the lines are told apart beside their colours: dashes, and a mark at each number.
 DASHES = ("", "6.4 3.2", "1.6 2.6", "9.6 3.2 1.6 3.2", "12.8 4.8", "3.2 3.2")
 MARKS = (
@@ -183,26 +184,33 @@ def _lines(table: Table, x_name: str, y_name: str) -> str:
     drawn += _text(10, middle, title, "middle", f' transform="rotate(-90 10 {middle:g})"')
     ends = []
     for order, (y, name) in enumerate(zip(series, names, strict=True)):
-        points = [(a, b) for a, b in zip(x, y, strict=True) if math.isfinite(b)]
-        path = marks = ""
-        for a, b in zip(x, y, strict=True):  # what is not finite leaves a gap
-            if not math.isfinite(b):
-                path += " "
-                continue
-            place = f"{across.at(a):g} {up.at(b):g}"
-            path += f"{'L' if path and path[-1] != ' ' else 'M'}{place}"
-            marks += f"M{place}{MARKS[order % len(MARKS)]}"
-        colour = f"var(--line-{order % 6 + 1})"
-        dashes = f";stroke-dasharray:{DASHES[order % 6]}" if DASHES[order % 6] else ""
+        points = [(across.at(a), up.at(b)) for a, b in zip(x, y, strict=True) if math.isfinite(b)]
         if points:
-            drawn += f'<path d="{path.strip()}" style="fill:none;stroke:{colour};stroke-width:1.6{dashes}"/>'
-            drawn += f'<path d="{marks}" style="fill:{colour};stroke:{colour}"/>'
-            ends.append((across.at(points[-1][0]), up.at(points[-1][1]), name, colour))
-    apart = _apart([height for _, height, *_ in ends])
-    for (place, _, name, colour), height in zip(ends, apart, strict=True):
+            drawn += _line(across, up, x, y, order)
+            ends.append((*points[-1], name, f"var(--line-{order % COLOURS + 1})"))
+    heights_apart = _apart([height for _, height, *_ in ends])
+    for (right, _, name, colour), height in zip(ends, heights_apart, strict=True):
         if name:
-            drawn += _text(place + 6, height + 3.5, name, "start", f' style="fill:{colour}"')
+            drawn += _text(right + 6, height + 3.5, name, "start", f' style="fill:{colour}"')
     return drawn
+
+
+def _line(across: Axis, up: Axis, x: list[float], y: list[float], order: int) -> str:
+    """Draw the numbers of a column, joined by a line. What is not finite leaves a gap."""
+    path = marks = ""
+    joins = False
+    for a, b in zip(x, y, strict=True):
+        if finite := math.isfinite(b):
+            place = f"{across.at(a):g} {up.at(b):g}"
+            path += f"{'L' if joins else 'M'}{place}"
+            marks += f"M{place}{MARKS[order % len(MARKS)]}"
+        joins = finite
+    colour, dashes = f"var(--line-{order % COLOURS + 1})", DASHES[order % len(DASHES)]
+    dashed = f";stroke-dasharray:{dashes}" if dashes else ""
+    return (
+        f'<path d="{path}" style="fill:none;stroke:{colour};stroke-width:1.6{dashed}"/>'
+        f'<path d="{marks}" style="fill:{colour};stroke:{colour}"/>'
+    )
 
 
 def _axes(across: Axis, up: Axis, heights: dict[float, str], x: list[float]) -> str:
