@@ -44,17 +44,17 @@ def _tables(panel: Panel, spec: Explorable) -> str:
 
 def _sentence(panel: Panel, spec: Explorable) -> str:
     """The words of one panel with their weights for the query, and what its context votes for."""
-    asks = spec.query or 0
+    query = spec.query or 0
     steps = spec.steps(panel)
     words = ""
-    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
+    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][query], strict=True)):
         share = "off" if place in spec.hidden else rounded(weight, spec.digits)
-        kind = "word on" if place == asks else "word"
+        kind = "word on" if place == query else "word"
         said = f"{escape(word, quote=False)}<small>{share}</small>"
         words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
-    votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
+    votes = sorted(zip(steps["context"][query], spec.votes, strict=True), reverse=True)
     counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
-    said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
+    said = f"{escape(panel.tokens[query])} → <b>{escape(votes[0][1])}</b>"
     return f'<p class="sentence">{words}</p><p class="votes">{said} <small>scores: {counted}; the higher wins</small></p>'
 
 
