@@ -45,8 +45,11 @@ def inlined(text: str, folder: Path) -> str:
                 raise Misread(at + 1, f"a drawing {FORM}")
             try:
                 lines[at] = _inline(folder / image["file"], image["title"], image["said"])
-            except (OSError, ElementTree.ParseError) as error:
-                raise Misread(at + 1, f"{image['file']}: {error}") from None
+            except OSError as error:
+                raise Misread(at + 1, f"{image['file']}: {error.strerror}") from None
+            except ElementTree.ParseError as error:
+                where = f"{image['file']}:{error.position[0]}"
+                raise Misread(at + 1, f"{where}: not well-formed: {error}") from None
         above = line.strip() or above
     return "\n".join(lines)
 
