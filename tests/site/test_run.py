@@ -353,13 +353,7 @@ def test_a_chart_is_drawn_from_what_was_printed(plain):
         "Line chart of size against step, from 0 to 4: first goes from 0 to 12; last goes from 0 to -4."
     )
     names = drawn.locator("text").all_text_contents()
-    assert [name for name in names if not name.strip("-.0123456789")][:5] == [
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-    ]
+    assert {"0", "1", "2", "3", "4"} <= {*names}
     assert [name for name in names if name.strip("-.0123456789")] == [
         "step",
         "size",
