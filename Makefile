@@ -24,7 +24,7 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-serve: $(VENV)/installed ## serve the book, and check a page on each save; UPDATE=1 rewrites its outputs, POLL=1 looks at each file where nothing tells of a save, ADDRESS=127.0.0.1:8001 is another port
+serve: $(VENV)/installed ## serve the book, and check a page on each save; UPDATE=1 rewrites its outputs, ADDRESS=127.0.0.1:8001 is another port
 	@echo "Serving the book at http://$(ADDRESS)/"
 	$(BIN)/mkdocs serve --dev-addr $(ADDRESS)
 

@@ -13,7 +13,12 @@ from PIL import Image, ImageDraw, ImageFont
 SIZE = 1200, 630  # pixels, as those who show cards ask for
 EDGE = 80
 PAPER, INK, QUIET, ACCENT = "#fdfcfa", "#22262a", "#5a6067", "#0a6b63"
-ZERO, MORE, LESS, HIDDEN = "#faf8f4", "#3fb0a1", "#e58f3e", "#dcd8d0"  # as docs/assets/figures.css
+ZERO, MORE, LESS, HATCHED = (
+    "#faf8f4",
+    "#3fb0a1",
+    "#e58f3e",
+    "#dcd8d0",
+)  # as book/figures/figures.css
 LOGO = [[1.0], [0.45, 1.0], [0.25, 0.6, 1.0]]  # as docs/assets/favicon.svg: a causal mask
 LARGEST = 48  # rows or columns of a heatmap that can be told apart on a card
 COLOURS = 64
@@ -59,7 +64,7 @@ def _heatmap(html: str) -> list[list[str]]:
 def _colour(attributes: str) -> str:
     shade = SHADE.search(attributes)
     if shade is None:
-        return HIDDEN
+        return HATCHED
     return _blend(ZERO, LESS if 'class="n"' in attributes else MORE, float(shade[1]))
 
 

@@ -1,7 +1,7 @@
-"""The hooks that MkDocs calls: each page is prepared as it is drawn, and its downloads are published.
+"""The hooks that MkDocs calls: each page is prepared as it is rendered, and its downloads are published.
 
 This module is thin on purpose. Prose, math and figures are Markdown extensions that any builder can use;
-`prepare` makes the rest. Where processes can be forked, pages are drawn ahead, side by side. The index of the
+`prepare` makes the rest. Where processes can be forked, pages are rendered ahead, side by side. The index of the
 search is made here, since its box belongs to the theme.
 """
 
@@ -27,20 +27,23 @@ from mkdocs.utils.templates import TemplateContext
 
 from book import ahead, parts, prepare, run, search
 from book.markdown.math import MathError
-from book.serve import Served, say, take
+from book.serve import Served, apply, say
 from literate.page import PageError, name_of, pages
 
 ROOT = Path(__file__).resolve().parents[1]
 # The pages of the build under way, in reading order; `on_nav` fills it. The `meta` of a page holds
 # what its template shows, and what was prepared.
 _pages: list[SitePage] = []
-# What draws them ahead, if anything does.
+# What renders them ahead, if anything does.
 _ahead: ahead.Ahead | None = None
 # What `mkdocs serve` knows of them; None in a build.
 _served: Served | None = None
 # The metadata of a page to begin with: the theme's index leaves it out, since the book has its own. What
 # MkDocs took for metadata counts for nothing: `prepare` reads it, and takes what an author may set.
 UNSEARCHED = {"search": {"exclude": True}}
+# Each kind of figure has a folder. Its style and its script join assets/figures.css and assets/figures.js, in
+# this order; another script there, which a page may want later, is a file of its own.
+FIGURES, KINDS = Path(__file__).parent / "figures", ("heatmap", "chart", "explorable")
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 
@@ -62,7 +65,7 @@ def on_startup(command: str, dirty: bool) -> None:
 def on_serve(
     server: LiveReloadServer, config: MkDocsConfig, builder: Callable[..., None]
 ) -> LiveReloadServer:
-    """Check each page that is saved from now on. Pages that nobody has saved are drawn, and not run."""
+    """Check each page that is saved from now on. Pages that nobody has saved are rendered, and not run."""
     if _served:
         _served.watch(server)
     return server
@@ -95,7 +98,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             page = File.generated(config, f"parts/{name}.md", abs_src_path=str(path))
             page.inclusion = InclusionLevel.NOT_IN_NAV
             files.append(page)
+    for name, content in _assets().items():
+        files.append(File.generated(config, f"assets/{name}", content=content))
     return files
+
+
+def _assets() -> dict[str, str]:
+    """Return the styles and the scripts of figures, by the name of the file that pages load."""
+    texts = {"figures.css": (FIGURES / "figures.css").read_text(encoding="utf-8"), "figures.js": ""}
+    for path in (path for kind in KINDS for path in sorted((FIGURES / kind).glob("*.[cj]s*"))):
+        name = f"figures{path.suffix}" if path.stem == path.parent.name else path.name
+        texts[name] = texts.get(name, "") + path.read_text(encoding="utf-8")
+    return texts
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
@@ -115,45 +129,45 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
         if not _served:
             raise PluginError(message)
         say(message)
-    _draw_ahead(config, files)
+    _render_ahead(config, files)
     return nav
 
 
-def _draw_ahead(config: MkDocsConfig, files: Files) -> None:
-    """Begin to draw all pages, the longest first in a build; once where pages are served."""
+def _render_ahead(config: MkDocsConfig, files: Files) -> None:
+    """Begin to render all pages, the longest first in a build; once where pages are served."""
     global _ahead
     if not ahead.can_fork() or (_served and _served.ahead):
         return
     pages = {page.file.src_uri: page for page in _pages}
     if _served:
         _served.ahead = ahead.Ahead(
-            lambda name: _drawn(pages[name], config, files), [*pages], _served.draw_again
+            lambda name: _rendered(pages[name], config, files), [*pages], _served.build_again
         )
     else:
         sizes = {name: len(page.file.content_bytes) for name, page in pages.items()}
         longest = sorted(pages, key=lambda name: -sizes[name])
-        _ahead = ahead.Ahead(lambda name: _drawn(pages[name], config, files), longest)
+        _ahead = ahead.Ahead(lambda name: _rendered(pages[name], config, files), longest)
 
 
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
-    """Have `_render` draw the page, in place of MkDocs."""
+    """Have `_render` render the page, in place of MkDocs."""
     page.meta = dict(UNSEARCHED)
     vars(page)["render"] = lambda *_: _render(page, config, files)
     return markdown
 
 
 def _render(page: SitePage, config: MkDocsConfig, files: Files) -> None:
-    """Set what drawing `page` results in, whether it is drawn now or was drawn ahead."""
-    draw = partial(_drawn, page, config, files)
+    """Set what rendering `page` results in, whether it is rendered now or was rendered ahead."""
+    render = partial(_rendered, page, config, files)
     if _served:
-        return _served.draw(page, files, draw)
+        return _served.render(page, files, render)
     source = page.file.src_uri
-    drawn = _ahead.take(source) if _ahead and source in _ahead else draw()
-    return take(page, files, drawn)
+    result = _ahead.take(source) if _ahead and source in _ahead else render()
+    return apply(result, page, files)
 
 
-def _drawn(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]:
-    """Draw a page and the files beside it; return the attributes that this sets, for `take`.
+def _rendered(page: SitePage, config: MkDocsConfig, files: Files) -> dict[str, Any]:
+    """Render a page and the files beside it; return the attributes that this sets, for `take`.
 
     An error in it stops the build and names page.md:line.
     """
@@ -217,7 +231,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def on_build_error(error: Exception) -> None:
-    """Stop drawing: no further page will be asked for."""
+    """Stop rendering: no further page will be asked for."""
     if _ahead:
         _ahead.close()
 

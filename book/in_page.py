@@ -14,7 +14,7 @@ from typing import Any
 
 from page import Page  # type: ignore[import-not-found]
 
-from book.figures import drawn
+from book.figures import output as output_figure
 from literate import compare
 
 TOO_MUCH = ("Array buffer allocation failed", "cannot fit 'int' into an index-sized integer")
@@ -125,7 +125,7 @@ def _refused(step: Step, result: Any) -> dict[str, Any]:
         "lacks": result.lacks,
         "line": result.line,
         "text": lines[result.line - 1].strip() if result.line else "",
-        "html": drawn.figure(result.printed, {}) if result.printed else "",
+        "html": output_figure.html(result.printed, {}) if result.printed else "",
     }
 
 
@@ -165,7 +165,7 @@ def _drawn(program: Program, printed: str, output: dict[str, Any]) -> str:
                 value if isinstance(value, str) else " ".join(map(str, value)) for value in values
             )
             options |= dict(zip(labels["names"], words, strict=True))
-        return drawn.figure(printed, options)
+        return output_figure.html(printed, options)
     except (ValueError, ImportError):
         plain = {key: options[key] for key in ("caption", "raises", "varies") if key in options}
-        return drawn.figure(printed, plain)
+        return output_figure.html(printed, plain)

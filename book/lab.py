@@ -24,31 +24,25 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from book.figures.drawn import figure as output_figure
+from book.figures.heatmap import on_a_phone
 from book.figures.lab_chart import dress
-from book.figures.tables import on_a_phone
-from book.weight import joined
-from literate.fence import Misread, check_shown
+from book.figures.output import html as output_figure
 
 FINDING, FIGURE, TABLE, MACHINE, SET_UP = "finding", "figure", "table", "machine", "setup"
 PLACED = (FINDING, FIGURE, TABLE, MACHINE)
 LIFTED = {FIGURE: 'class="lab-figure"', TABLE: 'class="lab-table"'}  # by this they are known
 SHOWN = re.compile(r'<figure\b|<table class="lab-table')  # what a reader stops at
-# What is coloured in a lab's code, and how; the rest has the colour of the text.
+# What is coloured in a lab's code, and how; an element for each token would be half of what a lab weighs.
 COLOURS = {
     **dict.fromkeys(("k", "kn", "ow"), "k"),
     **dict.fromkeys(("s1", "s2", "sa", "si", "se"), "s2"),
     **{kind: kind for kind in ("c1", "sd", "nf", "nc")},
 }
 TOKEN = re.compile(r'<span class="(\w+)">([^<]*)</span>')
-CODE = re.compile(r"(?s)^(`{3,}).*?^\1|(`+)[^\n]*?\2", re.MULTILINE)
 COUNTED = re.compile(r"[−-]?[\d.]")  # how a cell of a column of numbers begins
-MANY, SHORT = (
-    7,
-    6,
-)  # columns, and letters of a word in their names, that fit side by side on a phone
+# Columns, and letters of a word in their names, that fit side by side on a phone.
+MANY, SHORT = 7, 6
 JOINT = re.compile(r"(?<=[a-z][._=])(?=\w)")
-HTML = re.compile(r"</?(?!https?:)[a-zA-Z][^>\n]*>?|<[!?]")
 # What Markdown would read in lines of HTML, which it should pass on as they are.
 LINES = re.compile(r"^ +(?=\n)|`|~|\t", re.MULTILINE)
 
@@ -80,8 +74,8 @@ def markdown(path: Path) -> str:
                     Cell(tags, _folded(cell.source, tags), _outputs(cell.outputs, drawings))
                 )
             else:
-                cells.append(Cell(tags, [_prose(cell.source)], []))
-        except (LabError, Misread) as error:
+                cells.append(Cell(tags, [cell.source], []))
+        except LabError as error:
             raise LabError(f"cell {number} {error}") from None
     return "\n\n".join(_answer_first(cells)) + "\n"
 
@@ -115,18 +109,6 @@ def _lift(shown: list[str], tag: str) -> str:
     raise LabError(f"the cell tagged `{tag}` shows none")
 
 
-def _prose(text: str) -> str:
-    """Return what a cell says; HTML is refused, since it could imitate what a cell has printed."""
-    prose = CODE.sub("", text)
-    try:
-        check_shown(prose)
-    except Misread as error:
-        raise LabError(f"holds {error}") from None
-    if tag := HTML.search(prose):
-        raise LabError(f"writes HTML, {tag[0]!r}; a lab's text is Markdown alone")
-    return text
-
-
 def _folded(source: str, tags: set[str]) -> list[str]:
     """Return a cell's code in a box that one click opens; the set-up is the same in every lab."""
     source = source.strip()
@@ -148,16 +130,11 @@ def _folded(source: str, tags: set[str]) -> list[str]:
 
 
 def _coloured(source: str) -> str:
-    """Return Python as HTML with one element for each stretch of a colour.
-
-    An element for each token was half of what a lab is made of, in code that few unfold.
-    """
-
     def colour(token: re.Match) -> str:
         kind = COLOURS.get(token[1])
         return f'<span class="{kind}">{token[2]}</span>' if kind else token[2]
 
-    return joined(TOKEN.sub(colour, highlight(source, PythonLexer(), HtmlFormatter(nowrap=True))))
+    return TOKEN.sub(colour, highlight(source, PythonLexer(), HtmlFormatter(nowrap=True)))
 
 
 def _outputs(outputs: list[dict], drawings: Iterator[int]) -> list[str]:

@@ -68,9 +68,9 @@ def made_of(name: str, root: Path) -> list[Path]:
     """Return the files that the page of a part is made of: its own, its tests, and those beside other libraries."""
     own = root / f"tests/snippets/test_{name}.py"
     peers = sorted((root / "tests/peers").glob("test_*.py"))
-    asks = re.compile(rf"\bsnippets(\.| import (.*, )?){name}\b")
+    imports = re.compile(rf"\bsnippets(\.| import (.*, )?){name}\b")
     named = [path for path in peers if path.stem.removeprefix("test_") in name]
-    about = [path for path in named if asks.search(path.read_text(encoding="utf-8"))]
+    about = [path for path in named if imports.search(path.read_text(encoding="utf-8"))]
     return [files(root)[name], *([own] if own.exists() else []), *about]
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, parts, repository, run, search, weight
+from book import card, lab, parts, repository, run, search
 from book.markdown.math import symbols
+from book.minify import minify
 from literate import export, record
 from literate.fence import blank_out
 from literate.page import (
@@ -168,7 +169,7 @@ def pack(site: Path) -> None:
 
     The same site gives the same bytes. A README.txt is in the archive alone.
     """
-    weight.minify(site)
+    minify(site)
     target = site / f"{ARCHIVE}.zip"
     every = (path for path in site.rglob("*") if path.is_file() and path != target)
     paths = sorted(path for path in every if path.parent != site / PYODIDE)

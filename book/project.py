@@ -4,17 +4,18 @@ import re
 from pathlib import Path
 
 from book import drawing, rules
-from book.figures import attention, matrices, output
+from book.figures import labels, options
+from book.figures.explorable import fence
 from book.html import Written
 from literate.project import Drawings, Kind, Project, Shown
 
 
 def _numbers(body: str) -> list[str]:
-    return [cell.value for cell in matrices.computed_cells(body)]
+    return [cell.value for cell in fence.computed_cells(body)]
 
 
 def _check(body: str, options: dict[str, str]) -> None:
-    attention.read(body)
+    fence.read(body)
 
 
 PROJECT = Project(
@@ -22,11 +23,11 @@ PROJECT = Project(
     significant=2,
     kinds={
         "output": Kind(
-            output.OPTIONS, output.check, opening=Shown(matrices.labels, matrices.fill_labels)
+            options.OPTIONS, options.check, opening=Shown(labels.program, labels.filled)
         ),
         "attention": Kind(
             check=_check,
-            body=Shown(matrices.program, attention.filled),
+            body=Shown(fence.program, fence.filled),
             numbers=_numbers,
             told=re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE),
             stands_for="*An interactive figure stands here on [the page]({address}).*",

@@ -16,7 +16,7 @@ from typing import Any
 import python_minifier
 import rjsmin
 
-from book.figures import matrices
+from book.figures.explorable import fence as explorable
 from literate.export import CHECK
 from literate.page import Block, Page
 
@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKED = (
     "book/__init__.py",
     "book/figures/__init__.py",
-    "book/figures/drawn.py",
-    "book/figures/plain_chart.py",
-    "book/figures/tables.py",
+    "book/figures/chart/__init__.py",
+    "book/figures/heatmap/__init__.py",
+    "book/figures/output.py",
     "book/in_page.py",
     "literate/__init__.py",
     "literate/compare.py",
@@ -104,9 +104,9 @@ def program(page: Page, colab: str = "") -> str:
         above = [
             said for said, block in zip(blocks, page.blocks, strict=True) if block.line < fence.line
         ]
-        code = matrices.program(fence)
+        code = explorable.program(fence)
         if above and code:
-            figure = {"at": number, "code": code, "places": matrices.places(fence.text)}
+            figure = {"at": number, "code": code, "places": explorable.places(fence.text)}
             above[-1].setdefault("figures", []).append(figure)
     whole = {"page": page.path.name, "colab": colab, "blocks": blocks}
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))

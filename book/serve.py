@@ -1,20 +1,17 @@
-"""What `mkdocs serve` does beside drawing: it checks each page that is saved, and outlives its errors.
+"""What `mkdocs serve` does beside rendering: it checks each page that is saved, and outlives its errors.
 
-It answers before the book is drawn: a page that is asked for is drawn next, and sent when it is there.
+It answers before the book is rendered: a page that is asked for is rendered next, and sent when it is there.
 
-A check has a thread of its own and speaks to the terminal at once; the drawing of its page waits a
-moment for it, and a page that computes for longer is drawn again when it is done. What did not
-change is neither run nor drawn again. With UPDATE=1 outputs that differ are rewritten.
+A check has a thread of its own and speaks to the terminal at once; the rendering of its page waits a
+moment for it, and a page that computes for longer is rendered again when it is done. What did not
+change is neither run nor rendered again. With UPDATE=1 outputs that differ are rewritten.
 """
 
-import contextlib
 import os
 import re
 import socket
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable
 from html import escape
 from importlib.util import find_spec
@@ -26,84 +23,20 @@ from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page as SitePage
 from mkdocs.structure.toc import TableOfContents
-from watchdog.events import (
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver, ObservedWatch
-from watchdog.observers.polling import PollingObserver
 
 from book import parts
 from book.ahead import Ahead
 from literate import record, run, update
 from literate.page import RUNS, Page, PageError, read
 
-LONGEST = 60.0  # seconds that an answer waits for its page to be drawn
+LONGEST = 60.0  # seconds that an answer waits for its page to be rendered
 LINKED = re.compile(r"\]\(([^()\s#:]+)").findall
-# A file that is only read says nothing: the build reads them all.
-SAVED: list[type[FileSystemEvent]] = [
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-]
-PATIENCE = 2.0  # seconds that the drawing of a page waits for its check
+PATIENCE = 2.0  # seconds that the rendering of a page waits for its check
 AROUND = 2  # lines shown before and after one that cannot be read
-DRAWN = (*RUNS, "output", "attention")
-SHOWN = re.compile(
+BOXED = (*RUNS, "output", "attention")
+BOX = re.compile(
     r'<div class="language-(?:python|py)3? highlight">|<figure class="(?:output|attention)'
 )
-
-
-class Watcher:
-    """Says what is saved when the system tells of it; MkDocs looks at every file twice a second.
-
-    A file by itself is looked at all the same: an editor that saves by another name leaves nothing of
-    the one that the system would tell of. With POLL=1 all are, for folders that come from elsewhere.
-    """
-
-    def __init__(self, poll: bool):
-        self.looks = PollingObserver(timeout=0.5)
-        self.is_told = self.looks if poll else Observer()
-
-    def _of(self, path: str) -> BaseObserver:
-        return self.is_told if os.path.isdir(path) else self.looks
-
-    def schedule(
-        self, handler: FileSystemEventHandler, path: str, recursive: bool
-    ) -> ObservedWatch:
-        return self._of(path).schedule(handler, path, recursive=recursive, event_filter=SAVED)
-
-    def unschedule(self, watch: ObservedWatch) -> None:
-        self._of(watch.path).unschedule(watch)
-
-    def start(self) -> None:
-        for observer in {self.is_told, self.looks}:
-            observer.start()
-
-    def stop(self) -> None:
-        for observer in {self.is_told, self.looks}:
-            observer.stop()
-
-    def join(self) -> None:
-        for observer in {self.is_told, self.looks}:
-            observer.join()
-
-
-def listen(server: LiveReloadServer) -> None:
-    """Let a `Watcher` watch what `server` watches, and will."""
-    paths = list(server._watched_paths)
-    for path in paths:
-        while path in server._watched_paths:
-            server.unwatch(path)
-    server.observer = Watcher(os.environ.get("POLL", "0") not in ("", "0"))  # type: ignore[assignment]
-    for path in paths:
-        server.watch(path)
 
 
 class Check(threading.Thread):
@@ -116,7 +49,7 @@ class Check(threading.Thread):
         self.done, self.late = threading.Event(), False
 
     def running(self) -> bool:
-        """Wait a moment; say whether the check is still under way, and will have the page redrawn."""
+        """Wait a moment; say whether the check is still under way, and will have the page rendered again."""
         self.late = bool(self.ident) and not self.done.wait(PATIENCE)
         return self.late and not self.done.is_set()
 
@@ -128,7 +61,7 @@ class Check(threading.Thread):
         finally:
             self.done.set()
             if self.late:
-                self.served.draw_again()
+                self.served.build_again()
 
     def _check(self) -> None:
         self.failures = record.check(self.page)
@@ -144,20 +77,22 @@ class Check(threading.Thread):
 
 
 class Served:
-    """The book of one `mkdocs serve`: its pages as last drawn, and the checks of those saved."""
+    """The book of one `mkdocs serve`: its pages as last rendered, and the checks of those saved."""
 
     def __init__(self):
         self.checks: dict[Path, Check] = {}
         self.wrote: set[str] = set()  # digests of the pages that UPDATE=1 wrote
         self.updates = os.environ.get("UPDATE", "0") not in ("", "0")
-        self.drawn: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
-        self.ahead: Ahead | None = None  # what draws the pages as they were at the start
-        self.first: dict[str, tuple] = {}  # source → what it was then
-        self.pending: set[str] = set()  # sources that are not drawn yet, in the site as it is built
+        self.rendered: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
+        self.ahead: Ahead | None = None  # what renders the pages as they were at the start
+        self.at_start: dict[str, tuple] = {}  # source → what it was then
+        self.missing: set[str] = (
+            set()
+        )  # sources that are not rendered yet, in the site as it is built
         self.sources: dict[str, str] = {}  # by address
-        self.built = threading.Condition()  # held where `pending` is read or changed by a request
-        self.left: set[str] = set()  # the same, in the build under way
-        self.folder = tempfile.TemporaryDirectory(prefix="serve-")  # a change draws the book anew
+        self.built = threading.Condition()  # held where `missing` is read or changed by a request
+        self.missing_next: set[str] = set()  # the same, in the build under way
+        self.server: LiveReloadServer | None = None
         self.checking = False  # whether what is saved is checked
 
     def watch(self, server: LiveReloadServer) -> None:
@@ -166,8 +101,7 @@ class Served:
         Raises PluginError where the address is taken.
         """
         _check_free(server)
-        listen(server)
-        server.watch(self.folder.name)
+        self.server = server
         answer, root = server.serve_request, server.mount_path
 
         def wait_and_answer(environ: dict, start_response: Callable) -> Iterable[bytes]:
@@ -176,59 +110,61 @@ class Served:
 
         server.set_app(wait_and_answer)
         if find_spec("torch") is None:
-            return say("torch is not installed: pages are drawn, and not checked")
+            return say("torch is not installed: pages are rendered, and not checked")
         self.checking = True
         return run.prepare()
 
     def _wait_for(self, address: str) -> None:
-        """Return when the page at `address` is in the site, and have it drawn before all others."""
+        """Return when the page at `address` is in the site, and have it rendered before all others."""
         source = self.sources.get(address)
         with self.built:
-            if source not in self.pending or self.ahead is None:
+            if source not in self.missing or self.ahead is None:
                 return
         self.ahead.ask(source)
         if self.ahead.is_done(source):
-            self.draw_again()
+            self.build_again()
         with self.built:
-            self.built.wait_for(lambda: source not in self.pending, LONGEST)
+            self.built.wait_for(lambda: source not in self.missing, LONGEST)
 
-    def draw_again(self) -> None:
-        """Have the book drawn again, as if a page had been saved."""
-        with contextlib.suppress(FileNotFoundError):  # as the server ends
-            Path(self.folder.name, "done").write_text(str(time.monotonic()))
+    def build_again(self) -> None:
+        """Have the book rendered again, as if a page had been saved."""
+        if self.server:
+            with self.server._rebuild_cond:
+                self.server._want_rebuild = True
+                self.server._rebuild_cond.notify_all()
 
     def begin(self, pages: list[SitePage]) -> None:
         """Note that the site is built again, of these pages."""
         self.sources = {page.url or "index.html": page.file.src_uri for page in pages}
-        self.left = set()
+        self.missing_next = set()
 
     def end(self) -> None:
         """Note that the site is built; answer who waited for a page of it."""
         with self.built:
-            self.pending = self.left
+            self.missing = self.missing_next
             self.built.notify_all()
 
-    def draw(self, page: SitePage, files: Files, draw: Callable[[], dict]) -> None:
-        """Draw a MkDocs page unless it is as before; draw its error if it has one."""
+    def render(self, page: SitePage, files: Files, render: Callable[[], dict]) -> None:
+        """Render a MkDocs page unless it is as before; show its error if it has one."""
         source = page.file.src_uri
         key = _state_of(page, files)
-        is_first = self.first.setdefault(source, key) == key
+        is_first = self.at_start.setdefault(source, key) == key
         ahead = self.ahead if is_first and self.ahead and source in self.ahead else None
-        known = self.drawn.get(source, ((),))[0] == key
+        known = self.rendered.get(source, ((),))[0] == key
         if not known and ahead and not ahead.is_done(source):
-            self.left.add(source)
+            self.missing_next.add(source)
             page.content, page.toc = "", TableOfContents([])
             return
         try:
             if not known:
-                self.drawn[source] = key, ahead.take(source) if ahead else draw()
+                self.rendered[source] = key, ahead.take(source) if ahead else render()
         except Exception as error:
-            self.drawn.pop(source, None)
-            _draw_error(page, str(error) or repr(error))
+            self.rendered.pop(source, None)
+            _show_error(page, str(error) or repr(error))
             return
-        take(page, files, self.drawn[source][1])
-        if self.left:
-            page.links_to_anchors = None  # which may lead into pages that are not drawn yet
+        apply(self.rendered[source][1], page, files)
+        if self.missing_next:
+            page.links_to_anchors = None  # which may lead into pages that are not rendered yet
         if program := page.meta["prepared"].program:
             self._see(program, new=ahead is None)
 
@@ -250,11 +186,9 @@ class Served:
         """Draw each failure of a MkDocs page where it stands; return what the page's mark must say."""
         check = self.checks[program.path]
         running, left = check.running(), dict(check.failures)
-        fences = [fence for fence in program.fences if fence.language in DRAWN]
+        fences = [fence for fence in program.fences if fence.language in BOXED]
         before = iter([left.pop(fence.line, "") for fence in fences])
-        page.content = SHOWN.sub(
-            lambda match: _box(next(before, "")) + match[0], page.content or ""
-        )
+        page.content = BOX.sub(lambda match: _box(next(before, "")) + match[0], page.content or "")
         page.content = _box("\n".join(left.values())) + page.content
         return {"failing": len(check.failures), "running": running}
 
@@ -272,7 +206,7 @@ def _check_free(server: LiveReloadServer) -> None:
 
 
 def _state_of(page: SitePage, files: Files) -> tuple:
-    """Return all that the drawing of a page depends on: files, and which of its links lead somewhere."""
+    """Return all that the rendering of a page depends on: files, and which of its links lead somewhere."""
     own, folder = Path(page.file.abs_src_path or ""), dirname(page.file.src_uri)
     text = own.read_text(encoding="utf-8", errors="replace")
     if own.suffix == ".py":
@@ -286,13 +220,13 @@ def _state_of(page: SitePage, files: Files) -> tuple:
     return text, texts, sorted(link for link in links if link in files.src_uris)
 
 
-def take(page: SitePage, files: Files, drawn: dict) -> None:
-    """Set on a MkDocs page what was `drawn`, in another process or for another build."""
-    links = {files.get_file_from_path(name): to for name, to in drawn["links_to_anchors"].items()}
-    vars(page).update(drawn | {"meta": dict(drawn["meta"]), "links_to_anchors": links})
+def apply(result: dict, page: SitePage, files: Files) -> None:
+    """Set on a MkDocs page what rendering it resulted in, in another process or for another build."""
+    links = {files.get_file_from_path(name): to for name, to in result["links_to_anchors"].items()}
+    vars(page).update(result | {"meta": dict(result["meta"]), "links_to_anchors": links})
 
 
-def _draw_error(page: SitePage, message: str) -> None:
+def _show_error(page: SitePage, message: str) -> None:
     """Show, in place of a MkDocs page, what is wrong with its source, and where."""
     say(message)
     at = int(place[1]) if (place := re.search(r"\.md:(\d+): ", message)) else 0

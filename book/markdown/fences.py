@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from pymdownx.superfences import SuperFencesException
 
-from book.figures import drawn, explorable, output
+from book.figures import explorable, output
+from book.figures.options import OPTIONS
 from literate.fence import check_options
 
 
 def output_validator(language, inputs, options, attrs, md) -> bool:
     """Accept the options of an `output` fence, or stop the build with what is wrong."""
     # A flag reaches us as its own name; the checker writes it as a key without a value.
-    flags = [key for key, option in output.OPTIONS.items() if option.flag]
+    flags = [key for key, option in OPTIONS.items() if option.flag]
     given = {key: "" if key in flags and value == key else value for key, value in inputs.items()}
     try:
-        check_options("output", given, output.OPTIONS)
+        check_options("output", given, OPTIONS)
     except ValueError as error:
         raise SuperFencesException(f"output fence: {error}") from error
     options.update(given)
@@ -28,7 +29,7 @@ def output_validator(language, inputs, options, attrs, md) -> bool:
 def output_format(source, language, class_name, options, md, **kwargs) -> str:
     """Draw what a block printed, or stop the build with what is wrong."""
     try:
-        return drawn.figure(source, options)
+        return output.html(source, options)
     except ValueError as error:
         first = source.strip("\n").split("\n")[0]
         raise SuperFencesException(f"output fence that begins {first!r}: {error}") from error
@@ -44,6 +45,6 @@ def attention_validator(language, inputs, options, attrs, md) -> bool:
 def attention_format(source, language, class_name, options, md, **kwargs) -> str:
     """Draw an explorable of attention, or stop the build with what is wrong."""
     try:
-        return explorable.figure(source)
+        return explorable.html(source)
     except ValueError as error:
         raise SuperFencesException(f"attention fence: {error}") from error

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from book.figures.matrices import STEPS
+from book.figures.explorable.steps import STEPS
 from literate import numerals
 
 # The share of a step's largest value by which two right computations may differ: each sums a few

@@ -4,7 +4,7 @@ import re
 
 from bs4 import BeautifulSoup
 
-from book.figures.drawn import figure as output_figure
+from book.figures.output import html as output_figure
 from book.markdown.addresses import addressed
 
 OUTPUT = output_figure("1", {})

@@ -1,77 +1,122 @@
-"""An explorable opens as its fence says: what is read, what the script is told, what is drawn."""
+"""An explorable opens as its fence says, and what it shows is what the page computes."""
 
 import json
-import math
-import sys
+import re
 
+import html5lib
 import pytest
+import torch
 from bs4 import BeautifulSoup
 
-from book.figures import attention, explorable, tables
+from book.figures import explorable
+from book.figures.explorable.fence import filled, read
+from book.figures.explorable.steps import Panel, compute
+from literate import numerals
+from literate.page import PageError
+from literate.update import Refused, update
+from tests.book import by_torch
+from tests.projects import failures
 
+BANK = """\
+caption: What does bank take?
+tokens: river bank mud
+embeddings:
+  - [1.2, 0.0, 0.0, 0.3]
+  - [0.8, 0.8, 0.2, 0.0]
+  - [0.9, 0.0, 0.0, 0.9]
+query: bank
+"""
 TWO = "tokens: a b\nembeddings: [[1, 0], [2, 1]]\n"
 
 
-def drawn(body):
-    """Return the figure of an `attention` fence."""
-    return BeautifulSoup(explorable.figure(body), "html.parser")
+def shown(body):
+    """The figure of a fence, checked to be valid HTML."""
+    html = explorable.html(body)
+    html5lib.HTMLParser(strict=True).parseFragment(html)
+    return BeautifulSoup(html, "html.parser")
 
 
-def told(body):
-    """Return what the script is told."""
-    return json.loads(drawn(body).find("attention-explorable")["config"])
+def config(body):
+    """What the script is given."""
+    return json.loads(shown(body).find("attention-explorable")["config"])
 
 
 def first_row(body):
-    """Return the first row of the weights, as drawn."""
-    return [cell.get_text() for cell in drawn(body).table.tbody.tr.find_all("td")]
+    """The first row of the weights."""
+    return [cell.get_text() for cell in shown(body).table.tbody.tr.find_all("td")]
+
+
+# ------------------------------------------------------------------------------------- reading
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('tokens: "a\\u202eb c"\nembeddings: [[1], [2]]', "line 1 of the fence: U.202E"),
-        (f"{TWO}query: true", "query wants one of a b, .* got True"),
-        (f"{TWO}digits: 7", "digits wants a whole number from 0 to 6, got '7'"),
-        (f"{TWO}digits: true", "digits wants a whole number from 0 to 6, got 'true'"),
-        (f"{TWO}digits: -1", "digits wants a whole number"),
-        ("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: a", "where a word repeats; got 'a'"),
+        ("", "line 1 of the fence: wanted `key: value` lines"),
+        ("tokens: a b\ntoken: c", "line 2 of the fence: 'token' is none of tokens,"),
+        ("tokens: a b\ntokens: a b", "line 2 of the fence: 'tokens' is given twice"),
+        ("digits = places: 2\n", "line 1 of the fence: 'digits = places' is none of"),
+        ("tokens: [a, b", "of the fence: expected ',' or ']'"),
+        ("tokens: a", "line 1 of the fence: wanted tokens, embeddings"),
+        ("tokens: [1, 2]\nembeddings: [[1], [2]]", "line 1 of the fence: tokens wants words"),
         (
-            f"{TWO}choices:\n- name: one\n- name: two\n  tokens: a b c\n  embeddings: [[1], [2], [3]]",
-            "line 5 of the fence: choices have one count of tokens; got 2 and 3",
+            f"tokens: {'a ' * 13}\nembeddings: []",
+            "line 1 of the fence: tokens wants 12 words at most",
         ),
-        (f"{TWO}choices: [{{name: one}}]", "choices wants a list of two or more items"),
+        (
+            "tokens: a b\nembeddings:\n - [1]\n - [.nan]",
+            "line 2 of the fence: embeddings wants 2 rows",
+        ),
+        ("tokens: a b\nembeddings:\n - [1]\n - [1, 2]", "rows of numbers, all of one length"),
+        ("tokens: a b\nembeddings: [[1]]", "line 2 of the fence: embeddings wants 2 rows"),
+        (
+            "tokens: a\nembeddings: [[1]]\nqueries: [[1]]",
+            "embeddings and queries exclude each other",
+        ),
+        ("tokens: a\nqueries: [[1]]\nkeys: [[1]]", "wanted tokens, queries, keys, values"),
+        (
+            "tokens: a\nqueries: [[1]]\nkeys: [[1, 2]]\nvalues: [[1]]",
+            "line 3 of the fence: keys wants 1 columns as queries",
+        ),
+        ("tokens: a\nembeddings: [[1]]\nW_key: [[1]]", "wanted tokens, embeddings, W_query, W_key"),
+        (
+            BANK.replace("query: bank", "query: loan"),
+            "line 7 of the fence: query wants one of river",
+        ),
+        (
+            f"{TWO}query: true",
+            "query wants one of a b, or a position where a word repeats, got True",
+        ),
+        ("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: a", "where a word repeats, got 'a'"),
+        (BANK + "hidden: loan", "line 8 of the fence: hidden wants one of river bank mud"),
+        (BANK + "step: softmax", "line 8 of the fence: step wants any of scores scaled"),
+        (BANK + "controls: zoom", "line 8 of the fence: controls wants any of query step"),
+        (BANK + "causal: 1", "line 8 of the fence: causal wants true or false, got 1"),
+        (BANK + "digits: 9", "line 8 of the fence: digits wants a number from 0 to 6, got 9"),
+        (BANK + "heads: [{name: a}]", "line 8 of the fence: heads wants two or more items"),
+        (BANK + "heads:\n- name: a\n- name: b\n  tokens: a b c", "the same ones in each head"),
+        (f"{TWO}query: b\nvotes: up", "votes wants a query, no heads, and 2 words"),
+        (f"{TWO}votes: up down", "line 3 of the fence: votes wants a query"),
+        (f"{TWO}channels: wet", "channels wants 2 words"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(body, said):
-    with pytest.raises(ValueError, match=said):
-        attention.read(body)
+def test_a_wrong_explorable_names_its_line_and_what_was_wanted(body, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read(body)
 
 
-def test_digits_from_none_to_six_are_shown():
-    assert first_row(f"{TWO}digits: 0") == ["0", "1"]
-    assert first_row(f"{TWO}digits: 6") == ["0.268941", "0.731059"]
-
-
-def test_twelve_tokens_fit():
-    body = f"tokens: {'a ' * 12}\nembeddings: [{', '.join(['[1]'] * 12)}]"
-    assert len(attention.read(body).panels[0].tokens) == 12
-
-
-def test_a_word_that_repeats_is_named_by_its_position():
-    assert attention.read("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: 2").query == 2
-
-
-def test_it_opens_with_its_switches_as_they_are_set():
+def test_a_figure_opens_with_its_switches_and_digits_as_they_are_set():
     assert first_row(TWO) == ["0.2689", "0.7311"]
     assert first_row(f"{TWO}scaling: true") == ["0.3302", "0.6698"]
     assert first_row(f"{TWO}causal: true") == ["1.0000", "0.0000"]
     assert first_row(f"{TWO}hidden: a") == ["0.0000", "1.0000"]
+    assert first_row(f"{TWO}digits: 0") == ["0", "1"]
+    assert read("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: 2").query == 2
 
 
-def test_the_script_is_told_all_but_the_caption():
+def test_the_script_is_given_all_but_the_caption():
     body = f"{TWO}caption: Once\nquery: b\nstep: weights\ncausal: true\nhidden: a\ncontrols: query"
-    assert told(body) == {
+    assert config(body) == {
         "side": False,
         "query": 1,
         "step": 3,
@@ -86,222 +131,243 @@ def test_the_script_is_told_all_but_the_caption():
     }
 
 
-SENTENCE = f"{TWO}query: b\nvotes: up down\ndigits: 2"
+def test_whatever_stands_in_a_word_is_text_and_not_markup():
+    body = 'tokens: ["it\'s", "<b>&amp;", "\\"é\\""]\nembeddings: [[1], [2], [3]]\n'
+    assert config(body)["panels"][0]["tokens"] == ["it's", "<b>&amp;", '"é"']
+    figure = shown(f"{TWO}caption: 1 < 2 & <b>3</b>\nchoices:\n- name: <i>BERT's\n- name: b\n")
+    assert figure.figcaption.get_text() == "1 < 2 & <b>3</b>"
+    assert figure.caption.get_text().startswith("<i>BERT's: attention weights")
+    assert not figure.select("b")
+
+
+def test_without_scripts_a_reader_sees_the_weights_and_the_context_vectors():
+    wanted = by_torch.attention(read(BANK).panels[0], causal=False, scaling=False, hidden=())
+    tables = shown(BANK).select("attention-explorable table")
+    for table, step in zip(tables, ("weights", "context"), strict=True):
+        rows = [[cell.text for cell in row.find_all("td")] for row in table.tbody.find_all("tr")]
+        by_torch.assert_shown(step, rows, wanted[step], 4)
+    assert [th.text for th in tables[0].find_all("th")] == ["river", "bank", "mud"] * 2
+
+
+def test_heads_stand_side_by_side_choices_do_not_and_each_is_named():
+    items = "\n- name: one\n- name: two\n  embeddings: [[1, 2], [3, 4]]\n"
+    assert config(f"{TWO}heads:{items}")["side"]
+    assert not config(f"{TWO}choices:{items}")["side"]
+    titles = [caption.contents[0] for caption in shown(f"{TWO}heads:{items}").find_all("caption")]
+    assert titles[::2] == ["One: attention weights ", "Two: attention weights "]
+    assert config(f"{TWO}choices:{items}")["panels"][1]["embeddings"] == [[1, 2], [3, 4]]
 
 
 def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
-    steps = attention.compute(
-        attention.read(SENTENCE).panels[0], causal=False, scaling=False, hidden=()
-    )
+    body = f"{TWO}query: b\nvotes: up down\ndigits: 2"
+    steps = compute(read(body).panels[0], causal=False, scaling=False)
     shares = [f"{weight:.2f}" for weight in steps["weights"][1]]
-    words = drawn(SENTENCE).select(".word")
+    words = shown(body).select(".word")
     assert [word.get_text() for word in words] == [f"a{shares[0]}", f"b{shares[1]}"]
     assert [word["class"] for word in words] == [["word"], ["word", "on"]]
     up, down = (f"{vote:.2f}" for vote in steps["context"][1])
-    assert (
-        drawn(SENTENCE).select_one(".votes").get_text()
-        == f"b → up scores: up {up}, down {down}; the higher wins"
-    )
-    assert drawn(SENTENCE).table is None
+    votes = shown(body).select_one(".votes").get_text()
+    assert votes == f"b → up scores: up {up}, down {down}; the higher wins"
+    assert shown(body).table is None
+    assert shown(f"{body}\nhidden: a").select_one(".word").small.get_text() == "off"
 
 
-def test_a_hidden_word_of_a_sentence_says_so():
-    hidden = drawn(f"{SENTENCE}\nhidden: a").select_one(".word")
-    assert hidden.small.get_text() == "off"
-    assert hidden["style"] == "--v:0.00"
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scaling", [False, True])
+@pytest.mark.parametrize("hidden", [(), (0,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("kind", ["embeddings", "projected", "given", "extreme"])
+def test_each_step_is_what_torch_computes(kind, causal, scaling, hidden):
+    generator = torch.Generator().manual_seed(7)
+
+    def rows(*shape):
+        return torch.randn(shape, generator=generator).tolist()
+
+    if kind in ("embeddings", "projected"):
+        matrices = {"embeddings": rows(4, 3)}
+    else:
+        matrices = {"queries": rows(4, 6), "keys": rows(4, 6), "values": rows(4, 2)}
+    if kind == "projected":
+        matrices |= {"W_query": rows(3, 5), "W_key": rows(3, 5), "W_value": rows(3, 2)}
+    if kind == "extreme":
+        matrices["queries"] = [[10.0, 0.0], [0.0, 1000.0], [-10.0, 0.0], [0.0, 0.0]]
+        matrices["keys"] = [[10.0, 10.0], [-10.0, 1000.0], [0.0, -10.0], [10.0, 9.5]]
+    panel, switches = Panel(list("abcd"), matrices), {"causal": causal, "scaling": scaling}
+    ours = compute(panel, **switches, hidden=hidden)
+    for step, wanted in by_torch.attention(panel, **switches, hidden=hidden).items():
+        by_torch.assert_equal(step, ours[step], wanted)
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (f"{TWO}query: b\nvotes: up", "votes has 1 words, but the values have 2 columns"),
-        (f"{TWO}votes: up down", "line 3 of the fence: votes are those of one query"),
-        (
-            f"{TWO}query: b\nvotes: up down\nheads:\n- name: x\n- name: y",
-            "votes and heads exclude each other",
-        ),
-        (f"{TWO}channels: wet", "channels has 1 words, but the embeddings have 2 columns"),
-    ],
-)
-def test_votes_and_channels_that_do_not_fit_are_refused(body, said):
-    with pytest.raises(ValueError, match=said):
-        attention.read(body)
+def test_numbers_are_shown_as_python_rounds_them():
+    assert numerals.rounded(0.125, 2) == "0.12"
+    assert numerals.rounded(-0.00001, 4) == "0.0000"
 
 
-def test_heads_stand_side_by_side_and_choices_do_not():
-    items = "\n- name: one\n- name: two\n"
-    assert told(f"{TWO}heads:{items}")["side"]
-    assert not told(f"{TWO}choices:{items}")["side"]
+# ------------------------------------------------------------------- what of it the page computes
+
+PAGE = """
+# A page
+
+```python
+import torch
+
+words, ballots, causal, divided = "she rowed home".split(), ["orilla", "banco"], True, True
+x = torch.tensor([[0.4321, 0.1234], [-0.6543, 1.2345], [0.9876, -0.8765]]).double()
+scores = x @ x.T
+masked = (scores / 2**0.5).masked_fill(torch.ones(3, 3).triu(1) == 1, float("-inf"))
+weights = torch.softmax(masked, dim=-1)
+last, context = weights[2], weights @ x
+```
+
+```attention
+tokens = words: she rowed home
+embeddings = x:
+  - [0.4321, 0.1234]
+  - [-0.6543, 1.2345]
+  - [0.9876, -0.8765]
+scores = scores:
+weights = weights:
+context = context:
+query: home
+causal = causal: true
+scaling = divided: true
+votes = ballots: orilla banco
+digits: 4
+```
+
+```python
+x = x + 1
+```
+"""
 
 
-def test_what_an_item_says_goes_before_what_all_say():
-    body = f"{TWO}choices:\n- name: one\n- name: two\n  tokens: c d\n"
-    assert [panel["tokens"] for panel in told(body)["panels"]] == [["a", "b"], ["c", "d"]]
-
-
-def test_a_caption_and_a_name_are_text_and_not_markup():
-    figure = drawn(f"{TWO}caption: 1 < 2 & <b>3</b>\n")
-    assert figure.figcaption.get_text() == "1 < 2 & <b>3</b>"
-    assert not figure.select("b")
-    named = drawn(f"{TWO}choices:\n- name: <i>BERT's\n- name: b\n")
-    assert named.caption.get_text().startswith("<i>BERT's: attention weights")
-
-
-def test_a_title_keeps_its_capitals():
-    titles = drawn(f"{TWO}choices:\n- name: of BERT\n- name: b\n").select("caption")
-    assert titles[0].get_text().startswith("Of BERT: attention weights")
-
-
-def test_large_scores_overflow_nothing():
-    panel = attention.read("tokens: a b\nembeddings: [[1000], [-1000]]").panels[0]
-    weights = attention.compute(panel, causal=False, scaling=False)["weights"]
-    assert weights == [[1.0, 0.0], [0.0, 1.0]]
-
-
-def test_scores_are_scaled_by_the_width_of_the_keys():
-    panel = attention.read(
-        "tokens: a\nqueries: [[4, 0, 0, 0]]\nkeys: [[2, 0, 0, 0]]\nvalues: [[1]]"
-    ).panels[0]
-    assert attention.compute(panel, causal=False, scaling=True)["scaled"] == [[4.0]]
-
-
-# ---- The tables that explorables share with heatmaps. ----
-
-
-def table(rows, names=("a", "b"), title="t"):
-    """Return the drawn table of `rows` of printed cells."""
-    drawn = tables.heat_table(rows, list(names), [str(i) for i in range(len(rows[0]))], title)
-    return BeautifulSoup(drawn, "html.parser")
-
-
-def test_a_title_and_labels_are_text_and_not_markup():
-    soup = BeautifulSoup(
-        tables.heat_table([["1.0"]], ["<i>r"], ["<i>c"], "a < b & <i>"), "html.parser"
-    )
-    assert soup.caption.get_text().startswith("a < b & <i> ")
-    assert [head.get_text() for head in soup.select("th")] == ["<i>c", "<i>r"]
-    assert not soup.caption.select("i:not([class])")
-
-
-def test_a_table_is_one_tab_stop():
-    assert len(table([["1.0", "2.0"], ["3.0", "4.0"]]).select("[tabindex]")) == 1
-
-
-def shades(*cells):
-    """Return the shade of each cell, in hundredths."""
-    styles = [cell.get("style", "--v:0") for cell in table([list(cells)], ["a"]).tbody.select("td")]
-    return [round(100 * float(style.removeprefix("--v:"))) for style in styles]
-
-
-def test_shade_grows_from_zero_unless_all_values_are_far_from_it():
-    assert shades("1.0", "4.0") == [25, 100]
-    assert shades("2.0", "4.0") == [50, 100]
-    assert shades("2.1", "4.0") == [0, 100]
-    assert shades("-1.0", "4.0") == [25, 100]
-    assert shades("3.0", "3.0") == [100, 100]
-
-
-def test_infinity_has_the_deepest_shade():
-    assert shades("inf", "1.0", "4.0") == [100, 25, 100]
+def test_a_figure_that_shows_what_the_page_computes_where_it_stands_holds(book):
+    assert failures(book.read(PAGE)) == []
+    assert failures(book.read(PAGE.replace("weights = weights:", "weights = last:"))) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "label"),
+    ("right", "wrong", "line"),
     [
-        ("weights = tensor([[1., 2.]])", "weights"),
-        ("weights: tensor([[1., 2.]])", "weights"),
-        ("tensor([[1., 2.]])", "1 × 2 tensor"),
-        ("batch tensor([[[1., 2.]], [[3., 4.]]])", "batch[0]"),
-        ("tensor([[1., 2.]], dtype=torch.float64)", "1 × 2 tensor"),
+        ("she rowed home\nemb", "she home rowed\nemb", 16),
+        ("[0.4321, 0.1234]\n  -", "[0.4326, 0.1234]\n  -", 18),
+        ("causal: true", "causal: false", 25),
+        ("orilla banco\n", "banco orilla\n", 27),
     ],
 )
-def test_a_heatmap_is_titled_by_what_was_printed_before_it(text, label):
-    soup = BeautifulSoup(tables.heatmaps(text), "html.parser")
-    assert soup.caption.get_text().startswith(f"{label} ")
-    assert not soup.select("pre")
-
-
-def test_what_was_said_around_a_heatmap_is_text_and_not_markup():
-    soup = BeautifulSoup(tables.heatmaps("a < <b>\n\ntensor([[1., 2.]])"), "html.parser")
-    assert soup.pre.get_text() == "a < <b>"
-
-
-def test_ticks_are_written_as_a_reader_writes_them():
-    assert [tables._tick(v) for v in (1e-5, 0.01, 0.5, 1.0, 1e6, 1e12, 1e-7)] == [
-        "0.00001",
-        "0.01",
-        "0.5",
-        "1",
-        "1,000,000",
-        "1e+12",
-        "1e-07",
-    ]
-
-
-def test_an_axis_of_fifty_times_or_more_is_logarithmic():
-    assert tables._log([1.0, 50.0])
-    assert not tables._log([1.0, 49.0])
-    assert not tables._log([0.0, 50.0])
-    assert not tables._log([math.nan, 50.0])
-
-
-def test_one_line_is_named_on_its_axis_and_several_at_their_ends():
-    def words(text, **names):
-        soup = BeautifulSoup(tables.chart(text, **names), "html.parser")
-        return [label.get_text() for label in soup.select("text")]
-
-    assert words("x loss\n1 2\n2 3").count("loss") == 1
-    several = words("x loss gain\n1 2 3\n2 3 4", y_name="nats")
-    assert (several.count("loss"), several.count("nats")) == (1, 1)
-
-
-def test_what_a_chart_says_in_words_is_text_and_not_markup():
-    drawn = tables.chart('x  "a" < b\n1  2\n2  3')
-    assert (
-        BeautifulSoup(drawn, "html.parser").svg["aria-label"].endswith('"a" < b goes from 2 to 3.')
-    )
-
-
-def places(drawn, mark):
-    """Return where the points of each line stand, as shares of the way from its first to its last."""
-    lines = [path["d"] for path in drawn.select("path") if mark in path.get("style", "")]
-    points = [
-        [tuple(map(float, p.split())) for p in d[2:].replace("\n", " ").split(" L ")] for d in lines
-    ]
-    return [
-        [
-            (
-                (x - line[0][0]) / (line[-1][0] - line[0][0]),
-                (y - line[0][1]) / (line[-1][1] - line[0][1]),
-            )
-            for x, y in line
-        ]
-        for line in points
-    ]
+def test_what_is_stale_fails_at_its_line_and_an_update_changes_nothing_else(
+    book, right, wrong, line
+):
+    stale = PAGE.replace(right, wrong)
+    (failure,) = failures(book.read(stale))
+    assert failure.line == line
+    page = book.read(stale)
+    assert update(page) == 1
+    assert page.path.read_text() == PAGE
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("right", "wrong", "says"),
     [
-        "x  a\n1  2\n2  5\n4  3",
-        "x  a  b\n1  0.1  3\n2  5  8\n4  3  20",
-        "x  a\n1  1\n10  40\n1000  200",
+        ("causal = causal: true", "causal: false", "row 0, column 0 of the weights: the figure"),
+        ("scaling = divided: true\n", "", "row 1, column 0 of the weights"),
+        ("digits: 4", "digits: 4\nhidden: she", "row 0, column 0 of the weights"),
+        ("weights = weights", "weights = x", "derives weights of 3 rows of 3 numbers"),
+        ("weights = weights", "weights = words", "the page computes"),
+        ("weights = weights", "weights = None", "the page computes None"),
+        ("weights = weights:", "weights = last:\nhidden: she", "row 0, column 0 of the weights"),
+        ("context = context", "context = x", "row 1, column 0 of the context"),
+        ("tokens = words", "tokens = x", "tokens wants words without blanks"),
+        ("causal = causal", "causal = words", "causal wants true or false"),
+        ("embeddings = x", "embeddings = x[0]", "embeddings wants a matrix of numbers"),
+        ("embeddings = x", "embeddings = x / 0", "wants a matrix of numbers"),
+        ("embeddings = x", "embeddings = unknown", "NameError: name 'unknown' is not defined"),
     ],
-    ids=["a line", "two", "logarithms"],
 )
-def test_without_matplotlib_a_chart_is_the_same(text, monkeypatch):
-    """Its words, its names, and where its points stand between the ends of a line."""
-    theirs = BeautifulSoup(tables.chart(text, "steps", "size"), "html.parser")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    ours = BeautifulSoup(tables.chart(text, "steps", "size"), "html.parser")
-    assert ours.svg["aria-label"] == theirs.svg["aria-label"]
-    assert ours.svg["viewbox"] == theirs.svg["viewbox"]
-    lines = text.split("\n")[0].split()[1:]
-    said = {element.text.replace(" (log scale)", "") for element in ours.select("text")}
-    assert said >= {"size", "steps", *(lines if len(lines) > 1 else [])}
-    close = pytest.approx
-    for ours_, theirs_ in zip(
-        places(ours, "width: 1.6"), places(theirs, "width: 1.6"), strict=True
-    ):
-        for (x, y), (a, b) in zip(ours_, theirs_, strict=True):
-            assert (x, y) == (close(a, abs=0.02), close(b, abs=0.02))
+def test_what_the_page_does_not_compute_is_refused(book, right, wrong, says):
+    stale = PAGE.replace(right, wrong)
+    (failure,) = failures(book.read(stale))
+    assert says in failure.report
+    with pytest.raises(Refused):
+        update(book.read(stale))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("= x:", "= torch.randn(3, 2):", r"page\.md:17: .*found a Call"),  # no hidden code
+        ("= x:", "= x +:", r"page\.md:17: .*is no expression"),
+        ("tokens = words", "tokens", r"page\.md:16: tokens names no expression"),
+        ("digits: 4", "digits: 4\nby_hand: votes", r"page\.md:27: votes is by hand, and names"),
+        ("weights = weights:\n", "", r"page\.md:15: the figure names no weights"),
+    ],
+)
+def test_all_that_a_figure_shows_names_what_it_is_or_is_said_to_be_by_hand(
+    book, right, wrong, said
+):
+    with pytest.raises(PageError, match=said):
+        list(book.read(PAGE.replace(right, wrong)).steps)
+
+
+def test_what_is_by_hand_is_left_alone(book):
+    by_hand = PAGE.replace("tokens = words", "tokens").replace(
+        "digits: 4", "digits: 4\nby_hand: tokens"
+    )
+    assert failures(book.read(by_hand.replace("she rowed home\nemb", "a b home\nemb"))) == []
+
+
+def test_an_empty_matrix_is_filled_in_with_two_decimals_more_than_are_shown(book):
+    body = "tokens: a b c\nkeys: [[1], [2], [3]]\nvalues: [[1], [2], [3]]\ndigits: 1\nqueries = x:\n# kept\n"
+    assert "queries = x:\n  - [0.333]\n  - [2.000]\n  - [7.120]\n# kept" in filled(
+        body, [[[1 / 3], [2.0], [7.12]]]
+    )
+    assert "queries = x:\n  - [1.0]" in filled(body, [[[1.0], [2.0], [7.0]]])
+
+
+HEADS = """\
+tokens: a
+heads:
+  - name: a
+    W_query = one: [[1.0]]
+  - name: b
+    # kept
+    W_query = two:
+      - [1.00]
+    # kept too
+    W_key: [[3.0]]
+W_key: [[1]]
+W_value: [[1]]
+embeddings: [[1]]
+"""
+
+
+def test_each_head_has_its_own_matrices():
+    wanted = HEADS.replace("[[1.0]]", "[[14.0]]").replace("[1.00]", "[5.12]")
+    assert filled(HEADS, [[[14.0]], [[5.1234]]]) == wanted
+
+
+def test_each_choice_is_held_to_its_own_weights(book):
+    page = """
+```python
+rows, others = [[1.0], [0.0]], [[0.0], [1.0]]
+first, second = [0.731059, 0.268941], [0.268941, 0.731059]
+```
+
+```attention
+tokens: a b
+query: b
+values = rows: [[1.0], [0.0]]
+keys = others: [[0.0], [1.0]]
+queries = others: [[0.0], [1.0]]
+weights = second:
+choices:
+  - name: one
+  - name: two
+    keys = rows: [[1.0], [0.0]]
+    weights = first:
+by_hand: tokens
+digits: 2
+```
+"""
+    assert failures(book.read(page)) == []
+    (failure,) = failures(book.read(page.replace("weights = first", "weights = second")))
+    assert "row 0, column 0 of the weights" in failure.report

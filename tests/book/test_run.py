@@ -5,7 +5,7 @@ import json
 import pytest
 
 from book import run
-from book.figures import matrices
+from book.figures.explorable import fence as explorable
 from literate.page import read
 from tests.pages import PAGES, ROOT, each
 
@@ -80,7 +80,7 @@ def test_code_without_comments_and_docstrings_computes_the_same():
 
 def test_a_value_of_one_panel_is_shown_there_and_one_of_all_in_all():
     body = "choices:\n  - name: a\n    tokens = x: b c\n  - name: d\n    tokens: e f\nembeddings = y:\n  - [1]\n"
-    assert matrices.places(body) == [("tokens", [0]), ("embeddings", [0, 1])]
+    assert explorable.places(body) == [("tokens", [0]), ("embeddings", [0, 1])]
 
 
 def test_what_is_packed_is_there():

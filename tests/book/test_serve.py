@@ -1,6 +1,5 @@
 """While the book is served, a page is drawn when it is asked for, and again when what it rests on changes."""
 
-import queue
 import socket
 import threading
 from types import SimpleNamespace
@@ -11,51 +10,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from watchdog.events import FileSystemEventHandler
 
 from book import serve
-
-SAVES = {
-    "written": lambda path: path.write_text("new"),
-    "put in its place": lambda path: (
-        path.with_name("other").write_text("new") and path.with_name("other").replace(path)
-    ),
-}
-
-
-@pytest.mark.parametrize("poll", [False, True])
-@pytest.mark.parametrize("save", SAVES)
-@pytest.mark.parametrize("alone", [False, True], ids=["in a folder", "alone"])
-def test_what_is_saved_is_told_and_not_what_is_read(tmp_path, poll, save, alone):
-    (tmp_path / "watched").mkdir()
-    page, other = tmp_path / "watched/page.md", tmp_path / "watched/read.md"
-    page.write_text("old")
-    other.write_text("text")
-    told, handler = queue.Queue(), FileSystemEventHandler()
-    handler.on_any_event = told.put
-    watcher = serve.Watcher(poll)
-    watcher.schedule(handler, str(page if alone else page.parent), recursive=True)
-    watcher.start()
-    other.read_text()
-    for _ in range(2):  # it is told once more after it has been replaced
-        SAVES[save](page)
-        while True:
-            event = told.get(timeout=60)
-            assert event.src_path != str(other)
-            if str(page) in (event.src_path, event.dest_path):
-                break
-    watcher.stop()
-    watcher.join()
-
-
-def test_a_server_watches_by_a_watcher_what_it_watched(tmp_path):
-    with LiveReloadServer(lambda: None, "127.0.0.1", 0, str(tmp_path)) as server:
-        server.watch(str(tmp_path))
-        server.watch(str(tmp_path))
-        serve.listen(server)
-        assert isinstance(server.observer, serve.Watcher)
-        assert list(server._watched_paths) == [str(tmp_path)]
-
 
 TEXT = '# A page\n\nSee [two](two.md#there).\n\n```python\n--8<-- "part.py:section"\n```\n'
 
@@ -128,8 +84,7 @@ class Slow:
 def served():
     served = serve.Served()
     served.ahead = Slow()
-    yield served
-    served.folder.cleanup()
+    return served
 
 
 def drawn(text):
@@ -137,13 +92,13 @@ def drawn(text):
     return {"content": text, "meta": {"prepared": prepared}, "links_to_anchors": {"one.md": {}}}
 
 
-def test_who_asks_for_a_page_gets_it_as_soon_as_it_is_drawn(project, served):
+def test_who_asks_for_a_page_gets_it_as_soon_as_it_is_rendered(project, served):
     slow = served.ahead
 
     def build():
         page, files = built(project)
         served.begin([page])
-        served.draw(page, files, draw=None)
+        served.render(page, files, render=None)
         served.end()
         return page.content
 
@@ -165,7 +120,7 @@ def test_a_page_that_is_drawn_is_not_waited_for_and_neither_is_what_is_no_page(p
     served.ahead.done["one.md"] = drawn("drawn")
     page, files = built(project)
     served.begin([page])
-    served.draw(page, files, draw=None)
+    served.render(page, files, render=None)
     served.end()
     served._wait_for("one.html")
     served._wait_for("assets/book.css")
@@ -178,7 +133,7 @@ def test_a_page_that_was_saved_is_drawn_as_it_is_now(project, served):
         (project / "docs/one.md").write_text(text)
         page, files = built(project)
         served.begin([page])
-        served.draw(page, files, draw=lambda: drawn("as now"))
+        served.render(page, files, render=lambda: drawn("as now"))
     assert page.content == "as now"
     assert [file.src_uri for file in page.links_to_anchors] == ["one.md"]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from book.figures.output import OPTIONS
+from book.figures.options import OPTIONS
 from literate.fence import check_options
 from literate.page import PageError, name_of, pages, read
 

@@ -82,7 +82,6 @@ def make(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 def copy_project(target: Path, docs: bool = True) -> Path:
     """Copy what builds the book to `target`, to be changed there."""
     for folder in (
-        "overrides",
         "snippets",
         *(["docs", "small_torch"] if docs else ["docs/assets"]),
     ):

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from book.figures import attention
+from book.figures.explorable import fence as attention
 from literate import numerals
 from tests.book import by_torch
 from tests.pages import PAGES

@@ -245,6 +245,6 @@ def test_without_torch_the_book_is_served_and_nothing_claimed(tmp_path):
     server = started(tmp_path / "book", path=tmp_path)
     try:
         assert mark(server.save(WRONG)).startswith("Not checked yet.")
-        assert "torch is not installed: pages are drawn, and not checked" in server.log
+        assert "torch is not installed: pages are rendered, and not checked" in server.log
     finally:
         server.close()

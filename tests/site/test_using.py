@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import nbformat
 import torch
 
-from book.figures import attention
+from book.figures.explorable import fence as attention
 from literate import numerals, page
 from tests.book import by_torch
 from tests.files import stored

@@ -1,12 +1,16 @@
-"""Draws an explorable of attention: an `attention` fence, which `attention.py` reads."""
+"""An explorable of attention: an `attention` fence, as `fence.py` reads it, for `attention.js` to bring to life.
+
+The page holds it as JSON, with what the figure opens with, which a reader without scripts sees.
+"""
 
 from __future__ import annotations
 
 import json
 from html import escape
 
-from book.figures.attention import Explorable, Panel, compute, read
-from book.figures.tables import heat_table
+from book.figures.explorable.fence import Explorable, read
+from book.figures.explorable.steps import Panel
+from book.figures.heatmap import heat_table
 from literate.numerals import rounded
 
 
@@ -22,7 +26,7 @@ def _config(spec: Explorable) -> str:
 
 def _tables(panel: Panel, spec: Explorable) -> str:
     """The weights and the context vectors of one panel, as the figure opens."""
-    steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+    steps = spec.steps(panel)
     where = f"{panel.name}: " if panel.name else ""
     hides = spec.causal or bool(spec.hidden)  # else what prints as zero is a weight like the others
     drawn = ""
@@ -40,21 +44,21 @@ def _tables(panel: Panel, spec: Explorable) -> str:
 
 def _sentence(panel: Panel, spec: Explorable) -> str:
     """The words of one panel with their weights for the query, and what its context votes for."""
-    asks = spec.query or 0
-    steps = compute(panel, causal=spec.causal, scaling=spec.scaling, hidden=spec.hidden)
+    query = spec.query or 0
+    steps = spec.steps(panel)
     words = ""
-    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][asks], strict=True)):
+    for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][query], strict=True)):
         share = "off" if place in spec.hidden else rounded(weight, spec.digits)
-        kind = "word on" if place == asks else "word"
+        kind = "word on" if place == query else "word"
         said = f"{escape(word, quote=False)}<small>{share}</small>"
         words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
-    votes = sorted(zip(steps["context"][asks], spec.votes, strict=True), reverse=True)
+    votes = sorted(zip(steps["context"][query], spec.votes, strict=True), reverse=True)
     counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)
-    said = f"{escape(panel.tokens[asks])} → <b>{escape(votes[0][1])}</b>"
+    said = f"{escape(panel.tokens[query])} → <b>{escape(votes[0][1])}</b>"
     return f'<p class="sentence">{words}</p><p class="votes">{said} <small>scores: {counted}; the higher wins</small></p>'
 
 
-def figure(body: str) -> str:
+def html(body: str) -> str:
     """HTML of an `attention` fence: a custom element around what it opens with.
 
     Raises:

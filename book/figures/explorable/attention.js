@@ -1,5 +1,5 @@
 /* The explorable of attention. The page already shows the right tables; this makes them answer.
-   It computes in float64, as book/figures/attention.py does. */
+   It computes in float64, as steps.py does. */
 (function () {
   "use strict";
   if (customElements.get("attention-explorable")) return;
