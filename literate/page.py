@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from literate import bound, settings
+from literate import settings
 from literate.fence import RUNS, Fence, Misread, check_shown
 from literate.project import PLAIN, Kind, Project
 from literate.settings import Grammar
@@ -81,17 +81,12 @@ class Block:
     @property
     def is_output(self) -> bool:
         """Say whether this counts among the outputs that the page shows and a check compares."""
-        return self.output is not None and not self.is_labels and not self.is_bound
+        return self.output is not None and not self.is_labels
 
     @property
     def is_labels(self) -> bool:
         """Say whether this prints the opening line of a fence, whose options the page computes."""
         return self.fence.language == LABELS
-
-    @property
-    def is_bound(self) -> bool:
-        """Say whether this is a line of text whose numbers are bound to expressions."""
-        return self.fence.language == bound.KIND
 
 
 @dataclass
@@ -129,7 +124,7 @@ class Page:
 
     @cached_property
     def steps(self) -> list[Block]:
-        """What a run goes through: the blocks, and what figures and bound numbers show, each as a block."""
+        """What a run goes through: the blocks, and what figures show, each as a block."""
         blocks = []
         try:
             for fence in self.fences:
@@ -141,8 +136,6 @@ class Page:
                     opening.text = self.lines[fence.line - 1] + "\n"
                     opening.solution = fence.solution
                     blocks.append(Block(opening, code, opening, fence.line, kind.opening.fill))
-            for line in bound.lines(self.fences, without_front_matter(self.text)):
-                blocks.append(Block(line, bound.program(line), line, line.line, bound.fill))
         except Misread as error:
             raise self.error(error.line, str(error)) from None
         return sorted([*self.blocks, *blocks], key=lambda block: block.line)

@@ -9,8 +9,7 @@ link what stands elsewhere: a section, another page, or a cell, which is then co
 
 What a sentence reckons out, `64 · 32 · 32 = 65,536`, holds by itself, and must be right. Sections
 named Sources, years, versions, section and issue numbers are no results. The rare number that comes
-from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`. One that is bound,
-`<data value="weights[1, 2]">0.47</data>`, is compared by `literate.bound`.
+from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`.
 """
 
 import json
@@ -40,7 +39,6 @@ MONTHS = (  # in the language of the book, whatever that of the machine
 LIST = r"\d[\d.]*(?:(?:,|,? and|,? or)\s\d[\d.]*)*"
 UNTOLD = (  # whose attributes no reader is told
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
-    r'<data value="[^"]+">[^<]*</data>',
     r"<!--(?s:.*?)(?:-->|\Z)",
 )
 HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are names
@@ -192,7 +190,7 @@ class Paragraph(NamedTuple):
                 if at is None:
                     where = f"the block or output on line {source.line}"
                     what = f"{one.text} comes too late: {where} has it before what was quoted last"
-                    yield line, f"{what}; keep its order, link the cell or bind the number"
+                    yield line, f"{what}; keep its order, or link the cell"
                 else:
                     reached[source.line] = at
 

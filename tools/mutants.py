@@ -24,7 +24,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from book.figures.matrices import computed_cells
-from literate import bound, compare, prose
+from literate import compare, prose
 from literate.numerals import numerals
 from literate.page import PageError, pages, read
 from literate.run import Run
@@ -240,7 +240,6 @@ class Tally:
     numerals: int = 0
     large: int = 0  # of two significant digits or more
     held: int = 0  # of these, by a rule
-    bound: int = 0
     by_hand: int = 0
     digits: tuple[int, int] = (0, 0)  # tried, noticed
     exchanges: tuple[int, int] = (0, 0)
@@ -258,7 +257,6 @@ def survey_of_text(books, every=1):
     for page in books:
         for paragraph in prose.paragraphs(prose.text_of(page)):
             _survey_paragraph(paragraph, tally, turn)
-        _survey_bound(page, tally, turn)
     return tally
 
 
@@ -297,24 +295,6 @@ def _survey_paragraph(paragraph, tally, turn):
             tried("exchanges", (second, first.text), (first, second.text))
 
 
-def _survey_bound(page, tally, turn):
-    """Count the bound numbers of `page`, and which of their wrong digits are noticed.
-
-    The value of an expression is taken to be what the page shows, which its tests hold.
-    """
-    lines = [step.fence.text for step in page.steps if step.is_bound]
-    for match in (match for line in lines for match in bound.BOUND.finditer(line)):
-        (one,) = numerals(match["shown"])
-        tally.bound += 1
-        if one.significant >= LARGE:
-            tally.large += 1
-            tally.held += 1
-            for changed in _other_digits(match["shown"]):
-                if not next(turn):
-                    wrong = match[0].replace(f">{match['shown']}<", f">{changed}<")
-                    tally.add("digits", bound.fill(wrong, [one.value]) != wrong)
-
-
 def _other_digits(number):
     """Yield `number` with another digit in each place, in every way."""
     for place, letter in enumerate(number):
@@ -338,7 +318,7 @@ def main(arguments=()):
     print(f"caught {caught} of {total}")
     tally = survey_of_text(list(map(read, pages(ROOT))))
     print(f"{tally.numerals} numerals in the text, {tally.large} of two digits or more: ", end="")
-    print(f"{tally.held} held, {tally.bound} bound of all, {tally.by_hand} by hand")
+    print(f"{tally.held} held, {tally.by_hand} by hand")
     for kind in ("digits", "exchanges", "percents"):
         tried, noticed = getattr(tally, kind)
         print(f"{noticed / tried:6.1%} of {tried} wrong {kind} noticed")
