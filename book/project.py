@@ -5,6 +5,7 @@ from pathlib import Path
 
 from book import drawing, rules
 from book.figures import attention, matrices, output
+from book.heading import heading
 from book.html import Written
 from literate.project import Drawings, Kind, Project, Shown
 
@@ -33,5 +34,6 @@ PROJECT = Project(
     drawings=Drawings(drawing.inlined, drawing.named),
     html=Written,
     check=rules.check,
+    heading=heading,
     code=Path(__file__).parent,
 )

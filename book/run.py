@@ -17,7 +17,7 @@ import python_minifier
 import rjsmin
 
 from book.figures import matrices
-from literate.export import CHECK
+from book.take_away import CHECK
 from literate.page import Block, Page
 
 SMALL_TORCH = "small_torch"

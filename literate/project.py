@@ -70,7 +70,8 @@ class Project:
     `html` makes, of a page's text and the Markdown that reads it, what notes which HTML its author wrote,
     and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given the
     path of a page, its root, its lines and its fences, and raises Misread where it breaks a rule of the
-    project's own. `code` is the folder of what does all this: where it changes, nothing counts as
+    project's own. `heading` returns what stands above a page that is taken away, given its
+    name, with a link, its code, and the version of torch that its project pins. `code` is the folder of what does all this: where it changes, nothing counts as
     checked any more.
     """
 
@@ -79,6 +80,7 @@ class Project:
     html: Callable | None = None
     check: Callable = _nothing
     code: Path | None = None
+    heading: Callable[[str, str, str], str] = lambda named, code, torch: f"*From {named}.*"
 
     def __post_init__(self) -> None:
         if "output" not in self.kinds:

@@ -8,6 +8,7 @@ written into `small_torch/runs.json`: {page: {number of the block: why}}, of a p
 difference is an error.
 """
 
+import ast
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from literate import compare, needs
+from literate import compare
 from literate.page import Block, Page, pages, read
 
 ROOT = Path(__file__).parents[1]
@@ -107,13 +108,18 @@ def _robbed(steps: list[Block], unrun: dict[int, str]) -> Iterator[int]:
 
 
 def _names(code: str) -> tuple[set[str], set[str], set[str]]:
-    """Return the names of the page that a block makes or changes, those that it uses, and those that it imports."""
+    """Return the names that a block makes or changes, those that it uses, and those that it imports."""
     makes, uses, imports = set[str](), set[str](), set[str]()
-    for made, changed, used, imported in needs.names(code):
-        uses |= used - makes
-        makes |= made | changed
-        imports |= imported
-    return makes, uses, imports
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (uses if isinstance(node.ctx, ast.Load) else makes).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            makes.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports |= {(name.asname or name.name).partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            makes |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return makes | imports, uses, imports
 
 
 def unrun_blocks(page: Page, unrun: dict[int, str]) -> dict[str, str]:

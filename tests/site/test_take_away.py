@@ -13,8 +13,8 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from book import prepare, repository
-from literate import compare, export
+from book import prepare, repository, take_away
+from literate import compare
 from literate.record import Record
 from tests import pages
 from tests.site import book
@@ -39,7 +39,7 @@ def test_a_chapter_leads_to_its_notebook_in_colab(site, page):
         assert links == []
         return
     published = f"https://colab.research.google.com/github/{REPOSITORY}/blob/gh-pages/"
-    practised = [f"{name}-practice.ipynb"] * (export.EXERCISES in page.lines)
+    practised = [f"{name}-practice.ipynb"] * (take_away.EXERCISES in page.lines)
     assert links == [published + notebook for notebook in (f"{name}.ipynb", *practised)]
     for file in (f"{name}.ipynb", *practised):
         notebook = nbformat.read(site / file, as_version=4)
