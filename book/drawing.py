@@ -9,8 +9,7 @@
 
 So every viewer of Markdown shows the picture, as an image. The site and the checks want it in the page:
 there it has the page's colours, its words are read and its numbers are checked. `inlined` puts it in the
-place of its line, as one line, so each line of the page keeps its number; what it may hold is what any
-page may write (`WRITTEN` in `html.py`), and is checked there.
+place of its line, as one line, so each line of the page keeps its number.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
-from book.html import SVG
-from literate.fence import Misread
+from literate.errors import Misread
 
+SVG = "{http://www.w3.org/2000/svg}"
 FIGURE = '<figure class="diagram">'
 LINE = re.compile(
     r'^ *!\[(?P<said>.+)\]\((?P<file>drawings/(?P<name>[\w-]+)\.svg) "(?P<title>[^"]+)"\) *$',
@@ -33,6 +32,8 @@ FORM = f'stands alone on its line, in {FIGURE}, as ![text for who cannot see it]
 # What the line says, and what the page gives.
 GIVEN = ("aria-labelledby", "role", "style")
 SPOKEN = ("desc", "title")
+PAINTS = re.compile(r"currentColor|none|context-stroke|var\(--[\w-]+\)")  # fit both colour schemes
+TAGS = ["svg", "g", "defs", "marker", "path", "line", "rect", "circle", "polygon", "text", "tspan"]
 # How a drawing looks by itself: the colours of docs/assets/book.css, which a page gives it. The one style
 # that a file may hold.
 STYLE = (
@@ -110,6 +111,13 @@ def read(path: Path) -> ElementTree.Element:
             raise ValueError(f": <{tag}> or an attribute of it is of another language than SVG")
         if tag in SPOKEN:
             raise ValueError(f": it holds a <{tag}>; the line that shows it says that")
+        if tag not in TAGS:
+            raise ValueError(f": a drawing holds no <{tag}>")
+        for name in ("fill", "stroke"):
+            if not PAINTS.fullmatch(element.get(name, "none")):
+                raise ValueError(
+                    f': {name}="{element.get(name)}" fits one colour scheme; wanted currentColor'
+                )
         for name in GIVEN:
             if name in element.attrib:
                 raise ValueError(f": <{tag}> has `{name}`, which the page gives it; delete it")

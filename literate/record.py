@@ -218,4 +218,4 @@ def remove(page: Page) -> None:
 
 
 def _path(page: Page) -> Path:
-    return page.root / FOLDER / f"{page.name}.json"
+    return page.root / FOLDER / f"{page.key}.json"

@@ -145,13 +145,13 @@ def main(names: list[str]) -> int:
     chosen = [read(ROOT / name) for name in names] or [*all_pages()]
     for page in chosen:
         unrun, reports = found(page, node)
-        record[page.name] = unrun_blocks(page, unrun)
-        print(f"{page.name}: {len(page.blocks) - len(record[page.name])} of {len(page.blocks)}")
+        record[page.key] = unrun_blocks(page, unrun)
+        print(f"{page.name}: {len(page.blocks) - len(record[page.key])} of {len(page.blocks)}")
         for report in reports:
             print(report)
         wrong += len(reports)
     node.close()
-    there = {page.name for page in all_pages()}
+    there = {page.key for page in all_pages()}
     kept = {name: record[name] for name in sorted(record) if record[name] and name in there}
     RECORD.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return 1 if wrong else 0
