@@ -80,7 +80,9 @@ class PageFile(pytest.File):
             self.page.check_drawn()
             steps = self.page.steps
         except PageError as error:
-            raise self.CollectError(str(error)) from None
+            # Beside this file, so that nothing of the page is set up.
+            items_instead: list = [Unreadable.of(self, error)]
+            return items_instead
         self.here = self.config.getoption("usepdb")  # where a debugger may be wanted
         self.run: runner.Run | None = None
         self.opened = ExitStack()
@@ -197,3 +199,25 @@ def _hold(run: runner.Run, block: Block, reported: set[int]) -> str:
         raise Failed(failure.report).with_traceback(run.inside(failure.line))
     differs = f"varies ({why}); it differs on this platform"
     return f"{run.page.name}:{failure.line}: {differs}" if failure else ""
+
+
+class Unreadable(pytest.Item):
+    """A page that cannot be read; it fails as a test, so that all other pages are still collected."""
+
+    error: PageError
+
+    @classmethod
+    def of(cls, file: pytest.File, error: PageError) -> "Unreadable":
+        assert file.parent
+        item = cls.from_parent(file.parent, name=file.path.name, nodeid=f"{file.nodeid}::page")
+        item.error = error
+        return item
+
+    def runtest(self) -> None:
+        raise self.error
+
+    def repr_failure(self, excinfo, style=None):
+        return str(self.error)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.error.path, max(self.error.line - 1, 0), self.nodeid

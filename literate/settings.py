@@ -46,25 +46,18 @@ def grammar(path: Path, root: Path) -> Grammar:
 
 def project(root: Path) -> Project:
     """Return the Project of the pyproject.toml that is nearest to `root`; a plain one where none names one."""
-    settings, folder = _tools(root, "literate")
+    settings, folder = tool(root, "literate")
     named = settings.get("project", "")
     found = _load(named, str(folder)) if named else PLAIN
     return replace(found, prose=settings.get("prose", found.prose))
 
 
-def python_path(root: Path) -> list[str]:
-    """Return the folders that pyproject.toml has pytest put on the path of imports."""
-    settings, folder = _tools(root, "pytest")
-    named = settings.get("ini_options", {}).get("pythonpath", [])
-    return [str(folder / one) for one in (named.split() if isinstance(named, str) else named)]
-
-
-def _tools(root: Path, tool: str) -> tuple[dict[str, Any], Path]:
-    """Return the settings of a tool in the nearest pyproject.toml at `root` or above, and its folder."""
+def tool(root: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """Return the settings of the tool `name` in the nearest pyproject.toml at `root` or above, and its folder."""
     for folder in (root, *root.parents):
         file = folder / PYPROJECT
         if file.exists():
-            return _read(file, file.stat().st_mtime_ns).get("tool", {}).get(tool, {}), folder
+            return _read(file, file.stat().st_mtime_ns).get("tool", {}).get(name, {}), folder
     return {}, root
 
 

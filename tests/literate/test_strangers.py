@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from literate import settings
 from literate.page import PageError, name_of, pages, read, root_of
 from literate.prose import unsupported_numbers
 from literate.site import MissingExtension
 from tests.projects import ROOT
 
+pytest_plugins = ["pytester"]
 CODE = "```python\nprint(1)\n```\n"
 
 
@@ -296,14 +296,12 @@ def test_what_is_broken_is_named_each_by_its_line(stranger, config, text, lines)
 
 
 def test_a_project_without_a_site_begins_at_its_pyproject(stranger, tmp_path):
-    settings_ = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
     page = stranger(
-        {"pyproject.toml": settings_, "docs/deep/page.md": CODE, "README.md": ""},
+        {"pyproject.toml": "", "docs/deep/page.md": CODE, "README.md": ""},
         "docs/deep/page.md",
     )
     assert page.root == root_of(page.path) == tmp_path
     assert [name_of(path) for path in pages(tmp_path)] == ["README.md", "docs/deep/page.md"]
-    assert settings.python_path(tmp_path) == [str(tmp_path / "src")]
 
 
 def test_a_page_has_a_name_that_can_be_typed_where_one_stands(stranger, tmp_path, monkeypatch):
@@ -324,3 +322,18 @@ def test_the_checker_has_no_word_of_this_book():
     for path in sorted(Path(ROOT, "literate").glob("*.py")):
         found = re.search(rf"\b(?:{words})\b", path.read_text(encoding="utf-8"), re.IGNORECASE)
         assert not found, f"{path.name} says {found[0]}"
+
+
+def test_a_page_that_cannot_be_read_fails_alone_and_names_each_line(pytester):
+    pytester.makepyprojecttoml("")
+    pytester.makeconftest('pytest_plugins = ["literate.pytest_plugin"]\n')
+    good, bad = CODE + "\n```output\n1\n```\n", "```pyhton\n```\n\n```Output\n```\n"
+    for name, text in (("a", bad), ("b", good)):
+        (pytester.mkdir("docs") if name == "a" else pytester.path / "docs").joinpath(
+            f"{name}.md"
+        ).write_text(text)
+    result = pytester.runpytest("-q", "-p", "no:cacheprovider")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        ["docs/a.md:1: unknown language*", "docs/a.md:4: unknown language*"]
+    )
