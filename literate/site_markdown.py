@@ -73,7 +73,7 @@ def fences(site: Site, text: str, project: Project) -> tuple[list[Fence], list[M
             project.check_opening(fence.language, fence.options)
         except ValueError as error:
             problems.append(Misread(fence.line, str(error)))
-        if fence.language in RUNS and "8<-" in fence.text:
+        if fence.language in kinds and "8<-" in fence.text:
             _expand(fence, markdown, problems)
         elif not fence.language and default in RUNS:
             fence.language = default
@@ -340,7 +340,7 @@ def _expand(fence: Fence, markdown: Markdown, problems: list[Misread]) -> None:
             continue
         try:
             include = _include(markdown, line, fence.prefix)
-            if include and fence.text.strip() != line.strip():
+            if include and (fence.text.strip() != line.strip() or fence.language not in RUNS):
                 raise ValueError(f"{FORM}; found one in other code")
         except (SnippetMissingError, OSError, ValueError) as error:
             problems.append(Misread(fence.line + number, f"{line.strip()}: {error}"))

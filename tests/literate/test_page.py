@@ -199,6 +199,11 @@ BAD = {
     "include by line numbers": ('```python\n--8<-- "here.py:1:2"\n```\n', 2, "stands alone"),
     "include from outside": ('```python\n--8<-- "../secret.py"\n```\n', 2, "secret.py"),
     "include beside code": ('```python\na = 1\n--8<-- "here.py"\n```\n', 3, "stands alone"),
+    "include in an output": (
+        '```python\nprint(1)\n```\n\n```output\n--8<-- "here.py"\n```\n',
+        6,
+        "in other code",
+    ),
     "include in a block quote": ('> ```python\n> --8<-- "here.py"\n> ```\n', 2, "block quote"),
     "include in an include": ('```python\n--8<-- "outer.py"\n```\n', 2, "another file"),
     "two includes": ('```python\n--8<-- "here.py"\n--8<-- "here.py"\n```\n', 2, "in other code"),
