@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from book import card, lab, parts, repository, run, search
+from book import card, lab, parts, repository, run, search, take_away
 from book.markdown.math import symbols
 from book.minify import minify
 from literate import export, record
@@ -215,7 +215,9 @@ def _taken(program: Page, site_url: str, colab: str) -> dict[str, bytes]:
     """
     taken = {".md": export.markdown(program, site_url)}
     if program.blocks:
-        taken |= export.runnable(program, site_url, colab)
+        taken |= export.runnable(program, site_url)
+        if practice := take_away.practice(program, site_url, colab):
+            taken["-practice.ipynb"] = practice
     return {program.path.stem + suffix: text.encode() for suffix, text in taken.items()}
 
 
@@ -326,7 +328,7 @@ def _linked(program: Page, source: str, exercises: str, listed: bool) -> str:
         # As HTML, since a builder looks for what Markdown links to among its own files.
         links = f'<a href="{notebook}" download>Exercises as a notebook</a> <a href="{exercises}">in Colab</a>'
         line = f'<p class="take-file">{links}</p>'
-        added[prose.index(export.EXERCISES) + 1] = ["", line, ""]
+        added[prose.index(take_away.EXERCISES) + 1] = ["", line, ""]
     for at in sorted(added, reverse=True):
         lines[at:at] = added[at]
     return "\n".join(lines).lstrip("\n")

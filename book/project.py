@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from book import drawing, rules
+from book import drawing, html, rules
 from book.figures import labels, options
 from book.figures.explorable import fence
-from book.html import Written
+from book.heading import heading
+from literate.fence import SHOWN
 from literate.project import Drawings, Kind, Project, Shown
 
 
@@ -33,8 +34,13 @@ PROJECT = Project(
             stands_for="*An interactive figure stands here on [the page]({address}).*",
         ),
     },
+    options=SHOWN,
     drawings=Drawings(drawing.inlined, drawing.named),
-    html=Written,
+    drawn=html.problems,
     check=rules.check,
+    solution=rules.solution,
+    heading=heading,
+    names=("Llama", "Debian"),
+    files=rules.FILES,
     code=Path(__file__).parent,
 )

@@ -1,16 +1,27 @@
 """What this book asks of a page beside what every page must hold.
 
-Links lead somewhere, exercises are whole, and an output that the text asks to predict is veiled.
+Links lead somewhere, exercises are whole, an output that the text asks to predict is veiled, front matter sets
+what it is for, and nothing runs that no reader sees.
 """
 
 import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import pairwise
 from os.path import relpath
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
-from literate.fence import CODE_SPAN, Fence, Misread
+import yaml
 
+from literate.errors import Misread
+from literate.fence import CODE_SPAN, RUNS, Fence
+
+# What front matter sets, beside `hide`, and what that may hide.
+METADATA, HIDDEN = ("title", "description"), ("navigation", "toc")
+FILES = "docs/files"  # the folder of what pages load
+IMPORTABLE = (".py", ".pyc", ".pyd", ".so")  # how the names of files end that Python imports
+FRONT_MATTER = re.compile(r"---\s*\n(.*?\n)(?:---|\.\.\.)\s*\n", re.DOTALL)
 LINK = re.compile(r"\]\((?![a-z]+:|#|//)([^()\s#?]+)")
 ASKED = re.compile(r"\bPredict\b")
 EXERCISES = "## Exercises"
@@ -27,26 +38,78 @@ PARTS = (
 )
 
 
-def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> None:
-    """Raise Misread at the first of the `lines` of the page at `path` that breaks a rule of this book."""
+def solution(element: Element) -> bool:
+    """Say whether `element` is a folded solution, which a reader may leave shut."""
+    summary = element.findtext("summary") or ""
+    folded = element.tag == "details" and "success" in element.get("class", "").split()
+    return folded and summary.startswith("Solution")
+
+
+def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> Iterator[Misread]:
+    """Yield where the `lines` of the page at `path` break a rule of this book."""
+    yield from _front_matter("\n".join(lines))
+    yield from _files(root)
     inside = {line for fence in fences for line in range(fence.line, fence.end + 1)}
     for at, line in enumerate(lines, 1):
         for link in [] if at in inside else LINK.findall(CODE_SPAN.sub("", line)):
             if not _leads_somewhere(path.parent / link, root):
-                raise Misread(at, f"the link `{link}` leads to no file{_meant(link, path, root)}")
+                yield Misread(at, f"the link `{link}` leads to no file{_meant(link, path, root)}")
+        if "8<-" in line and (at not in inside or not _runs(fences, at)):
+            yield Misread(at, "an include stands in a `python` fence")
+    for fence in fences:
+        if fence.hidden:
+            yield Misread(fence.line, "code in a comment, which no reader sees; show it")
+        if fence.language in (*RUNS, "output") and "\t" in fence.text:
+            yield Misread(
+                fence.line,
+                "a tab in this fence, which the site draws as blanks; write blanks, or \\t",
+            )
     for code, output in pairwise(fences):
         if output.language == "output" and not output.solution:
             first = code.line - 1
             while code.indent > output.indent and not lines[first].startswith("???"):
                 first -= 1  # of a folded block it is the fold that stands below the paragraph
-            _check_veil(lines[:first], output)
+            yield from _veil(lines[:first], output)
     if EXERCISES in lines:
         first = lines.index(EXERCISES)
         exercises = [(at, EXERCISE.match(line)) for at, line in enumerate(lines) if at > first]
         asked = [(at, match[1]) for at, match in exercises if match]
         ends = [at for at, _ in asked[1:]] + [len(lines)]
         for (at, number), end in zip(asked, ends, strict=True):
-            _check_exercise(lines[at:end], at + 1, number)
+            yield from _exercise(lines[at:end], at + 1, number)
+
+
+def _runs(fences: list[Fence], line: int) -> bool:
+    return any(one.line <= line <= one.end and one.language in RUNS for one in fences)
+
+
+def _front_matter(text: str) -> Iterator[Misread]:
+    """Yield what front matter sets that it is not for: templates draw it as it is written."""
+    front = FRONT_MATTER.match(text)
+    data = yaml.compose(front[1], yaml.SafeLoader) if front else None
+    for key, value in data.value if isinstance(data, yaml.MappingNode) else []:
+        name, line = str(key.value), key.start_mark.line + 2
+        if name == "hide":
+            items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            if not isinstance(value, yaml.SequenceNode) or {i.value for i in items} - {*HIDDEN}:
+                yield Misread(line, f"`hide` wants a list of {' and '.join(HIDDEN)}")
+        elif name not in METADATA:
+            yield Misread(line, f"front matter sets {', '.join(METADATA)} and hide; found `{name}`")
+        elif value.tag != "tag:yaml.org,2002:str" or set('<>"') & set(value.value):
+            yield Misread(line, f'`{name}` wants plain text, in which no <, > or " stands')
+
+
+def _files(root: Path) -> Iterator[Misread]:
+    """Yield where docs/files/ holds what is no data, and where a notebook lies that no test reads."""
+    for path in sorted((root / FILES).glob("*")):
+        if not path.is_file() or path.name.lower().endswith(IMPORTABLE):
+            what = "holds files of data alone; pages could import this, and would not show it"
+            yield Misread(1, f"{FILES}/ {what}: {path.name}")
+    for path in sorted((root / "docs").glob("**/*.ipynb")):
+        if path.parent != root / "docs/labs":
+            yield Misread(
+                1, f"a notebook stands in docs/labs/, where tests read it; found {path.name}"
+            )
 
 
 def _leads_somewhere(target: Path, root: Path) -> bool:
@@ -65,25 +128,26 @@ def _meant(link: str, path: Path, root: Path) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def _check_veil(lines: list[str], output: Fence) -> None:
-    """Raise Misread unless `output` is veiled where the last paragraph of `lines` asks to predict it."""
+def _veil(lines: list[str], output: Fence) -> Iterator[Misread]:
+    """Yield an `output` that is not veiled where the last of `lines` ask to predict it, or is elsewhere."""
     above = "\n".join(lines).rstrip().rpartition("\n\n")[2]
     asked, veiled = bool(ASKED.search(above)), "predict" in output.options
     if asked and not veiled:
-        raise Misread(output.line, "the text asks to predict this output; wanted ```output predict")
+        yield Misread(output.line, "the text asks to predict this output; wanted ```output predict")
     if veiled and not asked:
-        raise Misread(
+        yield Misread(
             output.line, "this output is veiled, and the paragraph above asks for no *Predict*"
         )
 
 
-def _check_exercise(lines: list[str], first: int, number: str) -> None:
-    """Raise Misread unless the exercise of these `lines`, the first of the page's line `first`, is whole."""
+def _exercise(lines: list[str], first: int, number: str) -> Iterator[Misread]:
+    """Yield what is missing in the exercise of these `lines`, which begin on the page's line `first`."""
     at = 0
     for part in (part.format(n=number) for part in PARTS):
         places = [place for place, line in enumerate(lines) if line.strip().startswith(part)]
         if not places:
-            raise Misread(first, f"exercise {number} lacks the line `{part}`")
-        if places[0] < at:
-            raise Misread(first + places[0], f"exercise {number}: `{part}` stands too early")
-        at = places[0]
+            yield Misread(first, f"exercise {number} lacks the line `{part}`")
+        elif places[0] < at:
+            yield Misread(first + places[0], f"exercise {number}: `{part}` stands too early")
+        else:
+            at = places[0]

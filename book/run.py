@@ -17,7 +17,7 @@ import python_minifier
 import rjsmin
 
 from book.figures.explorable import fence as explorable
-from literate.export import CHECK
+from book.take_away import CHECK
 from literate.page import Block, Page
 
 SMALL_TORCH = "small_torch"
@@ -69,7 +69,7 @@ def unrun(page: Page) -> dict[int, str] | None:
     record = page.root / SMALL_TORCH / "runs.json"
     if not page.blocks or not record.exists():
         return None
-    return _read(record, record.stat().st_mtime_ns).get(page.name, {})
+    return _read(record, record.stat().st_mtime_ns).get(page.key, {})
 
 
 @lru_cache

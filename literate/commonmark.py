@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from literate.fence import RUNS, Fence, Misread, check_characters
+from literate.errors import Misread
+from literate.fence import Fence, read_info
 from literate.project import Project
 
-INFO = re.compile(
-    r"(?P<language>[^\s{}]*)(?P<options>(?:\s+[\w-]+(?:=(?:\"[^\"]*\"|'[^']*'))?)*)\s*"
-)
-OPTION = re.compile(r"(?P<key>[\w-]+)(?:=(?P<quote>[\"'])(?P<value>.*?)(?P=quote))?(?=\s|$)")
 
-
-def fences(text: str, root: Path, project: Project) -> list[Fence]:
-    """Return the fences of `text` in order, in lists and quotes too.
-
-    Raises Misread where an info string cannot be read, or a fence is not closed.
-    """
+def fences(text: str, project: Project) -> tuple[list[Fence], list[Misread]]:
+    """Return the fences of `text` in order, in lists and quotes too, and what is wrong with them."""
     lines = text.split("\n")
-    read = [
-        _fence(token, lines, project)
-        for token in MarkdownIt("commonmark").parse(text)
-        if token.type == "fence"
-    ]
-    check_characters(read, text, (*RUNS, *project.kinds))
-    return read
+    found: list[Fence] = []
+    problems: list[Misread] = []
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type == "fence":
+            try:
+                found.append(_fence(token, lines, project))
+            except Misread as error:
+                problems.append(error)
+    return found, problems
 
 
 def _fence(token: Token, lines: list[str], project: Project) -> Fence:
@@ -37,18 +31,13 @@ def _fence(token: Token, lines: list[str], project: Project) -> Fence:
     first, end = token.map  # from 0; `end` is the line after the last
     opening, closing = lines[first], lines[end - 1]
     at = first + 1
-    if end - 1 == first or not re.fullmatch(rf"[> ]*{re.escape(token.markup)}+ *", closing):
+    if end - 1 == first or not re.fullmatch(rf"[> \t]*{re.escape(token.markup)}+\s*", closing):
         raise Misread(at, f"unclosed fence; no closing {token.markup} was found")
-    info = INFO.fullmatch(token.info.strip())
-    if not info:
-        what = f"cannot read the info string `{token.info.strip()}`"
-        raise Misread(at, f'{what}; wanted `language key="value" …`')
-    options = {
-        match["key"]: match["value"] or "" for match in OPTION.finditer(info["options"].strip())
-    }
+    language, options = read_info(token.info)
     try:
-        project.check_opening(info["language"], options)
+        project.check_opening(language, options)
     except ValueError as error:
         raise Misread(at, str(error)) from None
-    prefix = opening[: opening.index(token.markup)]
-    return Fence(at, end, prefix, token.markup, info["language"], options, token.content)
+    # What opens an item of a list stands on its first line alone.
+    prefix = re.sub(r"[^>\s]", " ", opening[: opening.index(token.markup)])
+    return Fence(at, end, prefix, token.markup, language, options, token.content)

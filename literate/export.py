@@ -6,17 +6,15 @@ without torch.
 
 import ast
 import re
-from dataclasses import replace
 from urllib.parse import urljoin
 
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from literate import needs
 from literate.compare import pinned_torch
-from literate.fence import RUNS, Fence, blank_out
-from literate.page import Block, Page, PageError, without_front_matter
+from literate.fence import Fence, blank_out
+from literate.page import Block, Page, without_front_matter
 
 CONTAINER = re.compile(
     r"(?P<kind>!!!|\?\?\?\+?|===[!+]*) *(?P<type>[\w -]*?) *(?:\"(?P<title>.*)\")? *$"
@@ -35,62 +33,6 @@ MARKUP = re.compile(
 IMAGE = re.compile(r"^ *!\[.+\]\((?P<file>(?![a-z]+:|/)[^)\s]+)", re.MULTILINE)
 FORMATTED = ("JoinedStr", "TemplateStr")  # what `ast` calls texts that hold expressions
 INDENT = 4  # spaces that make the inside of an admonition or a tab
-EXERCISES = "## Exercises"
-HINT = "<details><summary>Hint</summary>"
-CHECK = re.compile(r"^def (check_(\d+))\(", re.MULTILINE)
-PRACTISE = """\
-*To practise in: first the code of the chapter, which you run once, then its exercises. Each has a stub to
-fill in, a folded hint, and a check that says what is wrong. The notebook runs from top to bottom as it is,
-and its last cell says which exercises are done. The solutions stand on the page.*
-
-*It needs PyTorch. Open it in Jupyter (`jupyter lab`), in VS Code with its Jupyter extension, or {colab}.*"""
-# The cell that each check is called by. What it imports is not among the names of the page.
-PRACTICE = '''\
-class Practice:
-    """Tries answers on their checks. One that is not right yet stops no other cell."""
-
-    def __init__(self):
-        self.right = {}  # the number of an exercise → whether its answer is right
-
-    def check(self, number, check, answer):
-        """Say what is missing in an answer, or let its check say that it is right."""
-        import traceback
-
-        self.right[number] = False
-        try:
-            if self.is_empty(answer):
-                print(f"Exercise {number}: not filled in yet")
-            else:
-                check(answer)
-                self.right[number] = True
-        except AssertionError as refusal:
-            print(f"Exercise {number}: not right yet: {refusal}")
-        except Exception:
-            print(f"Exercise {number}: an error came before the check was done")
-            print(traceback.format_exc())
-
-    def is_empty(self, answer):
-        """Say whether an answer is still `...`, or a function that does nothing."""
-        import dis
-        import inspect
-
-        if not inspect.isfunction(answer):
-            return answer is ...
-        steps = dis.get_instructions(inspect.unwrap(answer))
-        return all(step.opname == "RESUME" or step.argval is None for step in steps)
-
-    def report(self):
-        """Say which exercises are done."""
-        print(f"{sum(self.right.values())} of {len(self.right)} exercises done")
-        for number, right in self.right.items():
-            print(f"Exercise {number}: {'done' if right else 'not done yet'}")
-
-
-practice = Practice()'''
-STORED = re.compile(r"[\w.-]+-[0-9a-f]{8,}\.pt\b")  # a stored file, whose name carries its digest
-FETCHES = "load_state_dict_from_url"
-SOURCE = re.compile(r"https?://[^\s\"']+/files/")
-
 # It has no name that the page, or what a reader adds to it, could have too.
 GUARD = """\
 try:
@@ -105,45 +47,18 @@ except BaseException:  # the page shows this error and its message, and goes on
 
 def notebook(page: Page, site_url: str = "") -> str:
     """Return the page as the JSON of an executed notebook, the page's outputs attached."""
-    return nbformat.writes(_notebook(page, site_url, guarded=False)) + "\n"
+    return nbformat.writes(as_notebook(page, site_url)) + "\n"
 
 
-def practice(page: Page, site_url: str = "", colab: str = "") -> str:
-    """Return the JSON of a notebook to practise in; "" for a page that sets no exercise.
-
-    It holds the page's code under its headings, then each exercise: its stub, its hint, folded, and its
-    check, which is called. It holds no solution and no output, and no code that loads a file which no
-    exercise needs. `colab` is the address at which Colab opens it, where it has one.
-    """
-    if EXERCISES not in page.lines:
-        return ""
-    book = _notebook(practised(page), site_url, guarded=False)
-    opens = f"[in Colab]({colab}), which has it already" if colab else "in Colab"
-    book.cells[0].source += "\n\n" + PRACTISE.format(colab=opens)
-    book.cells.insert(1, new_code_cell(PRACTICE, id="practice"))
-    book.cells.append(new_code_cell("practice.report()", id="report"))
-    for cell in book.cells:
-        if cell.cell_type == "code":
-            cell.execution_count = None
-        else:
-            cell.source = re.sub(r"\n{3,}", "\n\n", cell.source)
-    return nbformat.writes(book) + "\n"
-
-
-def runnable(page: Page, site_url: str = "", colab: str = "") -> dict[str, str]:
-    """Return the text of each file that runs, by what its name adds to the page's.
-
-    `colab` is the address at which Colab opens the notebook to practise in.
-    """
-    texts = {".ipynb": notebook(page, site_url), ".py": script(page, site_url)}
-    practised = practice(page, site_url, colab)
-    return texts | ({"-practice.ipynb": practised} if practised else {})
+def runnable(page: Page, site_url: str = "") -> dict[str, str]:
+    """Return the text of each file that runs, by what its name adds to the page's."""
+    return {".ipynb": notebook(page, site_url), ".py": script(page, site_url)}
 
 
 def script(page: Page, site_url: str = "") -> str:
     """Return the page as a Python script in the percent format; prose is in comments."""
     lines: list[str] = []
-    for cell in _notebook(page, site_url, guarded=True).cells:
+    for cell in as_notebook(page, site_url, guarded=True).cells:
         own = cell.source.split("\n")
         if cell.cell_type == "code":
             # Two empty lines follow a function, or whatever else ends in an indented line.
@@ -175,7 +90,7 @@ def markdown(page: Page, site_url: str = "") -> str:
 
 def pieces(page: Page) -> list[str]:
     """Return, block by block, code that lets the blocks after it run: expected errors are caught."""
-    return [_guard(block.code) if block.raises else block.code for block in page.blocks]
+    return [guard(block.code) if block.raises else block.code for block in page.blocks]
 
 
 def programs(page: Page) -> list[str]:
@@ -184,8 +99,8 @@ def programs(page: Page) -> list[str]:
     return ["\n".join([*before[:i], block.code]) for i, block in enumerate(page.blocks)]
 
 
-def _guard(code: str) -> str:
-    """Wrap code that must raise, so that what follows still runs."""
+def guard(code: str) -> str:
+    """Return code that must raise so that what follows it still runs."""
     inside_strings: set[int] = set()
     for node in ast.walk(ast.parse(code)):
         text = isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
@@ -196,7 +111,8 @@ def _guard(code: str) -> str:
     return GUARD.format(code="\n".join(indented))
 
 
-def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
+def as_notebook(page: Page, site_url: str, guarded: bool = False) -> NotebookNode:
+    """Return the page as a notebook; what raises is caught where it is `guarded`, as a script needs it."""
     address = _address(page, site_url)
     outputs = {block.output.line for block in page.blocks if block.output}
     blocks = {block.line: block for block in page.blocks}
@@ -234,86 +150,12 @@ def _notebook(page: Page, site_url: str, guarded: bool) -> NotebookNode:
 
 def _heading(page: Page, address: str) -> str:
     named = f"[{page.name}]({address})" if address else page.name
-    heading = f"*From the book **Attention, Executed**: {named}. Text CC BY 4.0, code MIT.*"
-    if torch := pinned_torch(page.root):
-        heading += (
-            f"\n\n*Checked with PyTorch {torch}. Nothing is installed here: `torch.__version__` names "
-            "yours, which may print another last digit.*"
-        )
-    if names := stored(page.blocks):
-        source = SOURCE.search("\n".join(block.code for block in page.blocks))
-        files = " and ".join(f"`{name}`" for name in names)
-        origin = f" from {source[0]}" if source else ""
-        heading += (
-            f"\n\n*The code loads {files}{origin} once. Without a "
-            "network, put what it loads into the folder `checkpoints` below the one that "
-            "`torch.hub.get_dir()` names.*"
-        )
-    return heading
-
-
-def stored(blocks: list[Block]) -> list[str]:
-    """Return the names of the stored files that `blocks` load, in their order."""
-    code = "\n".join(block.code for block in blocks)
-    return list(dict.fromkeys(STORED.findall(code))) if FETCHES in code else []
-
-
-def practised(page: Page) -> Page:
-    """Return `page` as it is practised: blocks under their headings, then the exercises, unsolved.
-
-    Each line stays where it is, or is empty. Raises PageError where a block is not Python.
-    """
-    for block in page.blocks:
-        try:
-            ast.parse(block.code)
-        except SyntaxError as error:
-            place = page.origin(block.start + (error.lineno or 1) - 1)
-            raise PageError(*place, f"this is not Python: {error.msg}") from None
-    code = {n: fence for fence in page.fences for n in range(fence.line, fence.end + 1)}
-    asked_at = page.lines.index(EXERCISES)
-    before = [block for block in page.blocks if block.line <= asked_at]
-    after = page.blocks[len(before) :]
-    left = [*needs.needed(before, after, FETCHES), *(block.code for block in after)]
-    blocks = {
-        block.line: _to_practise(block, code)
-        for block, code in zip(page.blocks, left, strict=True)
-        if code and not block.solution
-    }
-    fences = [block.fence for block in blocks.values()]
-    kept, heading, asked, folded = [""] * len(page.lines), 0, False, ""
-    for at, line in enumerate(page.lines):
-        if fence := code.get(at + 1):
-            if folded == "tip" and not fence.prefix:
-                kept[at - 1], folded = "</details>", ""
-            if at + 1 in blocks:
-                kept[heading] = page.lines[heading]
-            elif asked and not fence.solution and fence.language not in (*RUNS, "output"):
-                kept[at] = line
-                fences += [fence] * (at + 1 == fence.line)
-        elif line.startswith("#"):
-            heading, asked = at, line == EXERCISES
-            kept[at] = line if asked or line.startswith("# ") else ""
-        elif asked and line[:1].strip():
-            if folded == "tip":
-                kept[at - 1] = "</details>"
-            container = CONTAINER.match(line)
-            folded = container["type"] if container else ""
-            kept[at] = {"": line, "tip": HINT}.get(folded, "")
-        elif asked and folded != "success":
-            kept[at] = line.removeprefix(" " * INDENT) if folded else line
-    return replace(page, text="\n".join(kept), blocks=list(blocks.values()), fences=fences)
-
-
-def _to_practise(block: Block, code: str) -> Block:
-    """Return `block` with this code, without its output; one that defines a check is followed by its call."""
-    code = _guard(code) if block.raises else code
-    if check := CHECK.search(code):
-        code += f"\n\npractice.check({check[2]}, {check[1]}, answer_{check[2]})\n"
-    return replace(block, code=code, output=None)
+    code = "\n".join(block.code for block in page.blocks)
+    return page.project.heading(named, code, pinned_torch(page.root))
 
 
 def _code_cell(block: Block, guarded: bool, name: str, count: int) -> NotebookNode:
-    code = _guard(block.code) if guarded and block.raises else block.code
+    code = guard(block.code) if guarded and block.raises else block.code
     cell = new_code_cell(code.rstrip("\n"), id=name, execution_count=count)
     if block.output:
         printed, ending = block.output.text, ""

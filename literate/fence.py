@@ -1,34 +1,29 @@
-"""What stands between a fence's first and last line, and what its info string may say."""
+"""A fence of a page: what stands on its lines, and what its info string may say."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
-from html import unescape
 from pathlib import Path
 
 from pygments.lexers import find_lexer_class_by_name
-from pygments.lexers.python import Python2Lexer, PythonLexer
 from pygments.util import ClassNotFound
 from pymdownx.superfences import RE_HL_LINES
 
+from literate.errors import Misread
+
 RUNS = ("python", "py", "python3", "py3")
+HIDES = "<!--"  # opens a comment that holds code
 CODE_SPAN = re.compile(r"(?<!`)(`++).*?(?<!`)\1(?!`)")  # to the next run as long
 # The characters that a browser or Python-Markdown drops, and those that turn the order of letters
 # round: a reader would see another program than the one that ran.
-UNSHOWN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-class Misread(Exception):
-    """What a page may not hold, at a line of it."""
-
-    def __init__(self, line: int, message: str):
-        super().__init__(message)
-        self.line = line
+UNSHOWN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+INFO = re.compile(r"\s*\.?(?P<language>[^\s{}]*)\s*(?P<options>.*)")
+OPTION = re.compile(
+    r"(?<!\S)(?P<dot>\.?)(?P<key>[\w-]+)(?:=(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'))?(?!\S)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class Option:
 
 
 Options = Mapping[str, Option]
-CODE: Options = {  # of a fence of code
+SHOWN: Options = {  # of a fence of code, for the site alone
     "title": Option(),
     "hl_lines": Option(form=RE_HL_LINES, words='lines such as "1 3-4"'),
     "linenums": Option(form=re.compile(r"\d+$"), words="the number of the first line"),
@@ -79,8 +74,8 @@ class Include:
 class Fence:
     """One fenced block as it stands on the page, from its opening to its closing line.
 
-    `text` is what the site draws: the include expanded, without `prefix`, which is the indent and
-    the quote marks of the opening line.
+    `text` is what it holds, to the byte: the include expanded, without `prefix`, which is the indent and
+    the quote marks of the opening line. A comment that holds code is one, too.
     """
 
     line: int
@@ -95,17 +90,50 @@ class Fence:
 
     @property
     def indent(self) -> int:
-        return len(self.prefix)
+        return len(self.prefix.expandtabs(4))
+
+    @property
+    def hidden(self) -> bool:
+        return self.marks == HIDES
 
 
-def check_language(language: str, outputs: Mapping[str, Options]) -> None:
-    """Raise ValueError unless a fence may be labelled `language`: code, or one of the `outputs`."""
-    misspelt = language not in outputs and language.lower() in outputs
-    if misspelt or not (language in ("", *outputs) or _lexer(language)):
-        wanted = language.lower() if misspelt else "python"
-        raise ValueError(f"unknown language `{language}`; wanted such as `{wanted}`")
-    if language not in RUNS and is_drawn_as_python(language):
-        raise ValueError(f"`{language}` is drawn as Python and does not run; wanted `python`")
+def read_info(info: str) -> tuple[str, dict[str, str]]:
+    """Return the language and the options of an info string: `python title="a"`, `{ .python title="a" }`.
+
+    A flag is an option whose value is "".
+    """
+    match = INFO.fullmatch(info)
+    assert match, "it may be empty"
+    language, options = match["language"], dict[str, str]()
+    inside = match["options"].strip()
+    for option in OPTION.finditer(inside.removeprefix("{").removesuffix("}")):
+        if not option["dot"]:
+            options[option["key"]] = option["double"] or option["single"] or ""
+        elif not language:
+            language = option["key"]
+    return language, options
+
+
+def check_language(language: str, options: Mapping[str, str], kinds: Mapping[str, object]) -> None:
+    """Raise ValueError where a label is nearly that of code, or of one of the `kinds`, and is not."""
+    known = (*RUNS, *kinds)
+    label = language or next((key for key in options if key in known), "")  # as in {python}
+    if language in known:
+        return
+    meant = re.match(r"[\w-]*", label.lower())
+    wanted = meant[0] if meant and meant[0] in known else ""
+    if not wanted and not _is_language(label):
+        wanted = next(iter(get_close_matches(label.lower(), ("python", *kinds), 1, 0.8)), "")
+    if wanted:
+        raise ValueError(f"unknown language `{label}`, which does not run; wanted `{wanted}`")
+
+
+def _is_language(label: str) -> bool:
+    """Say whether `label` names a language that Pygments knows, or one that only looks like Python."""
+    try:
+        return label.lower().endswith("ython") or bool(find_lexer_class_by_name(label))
+    except ClassNotFound:
+        return False
 
 
 def check_options(language: str, options: Mapping[str, str], known: Options) -> None:
@@ -143,39 +171,3 @@ def blank_out(fences: list[Fence], text: str) -> list[str]:
     for fence in fences:
         lines[fence.line - 1 : fence.end] = [""] * (fence.end - fence.line + 1)
     return lines
-
-
-def check_characters(fences: list[Fence], text: str, shown: Container[str]) -> None:
-    """Raise where a page writes a character of UNSHOWN as `&#x202E;`, or one of no width in code.
-
-    Code and outputs are the fences labelled as one of `shown`.
-    """
-    for number, line in enumerate(blank_out(fences, text), 1):
-        check_shown(unescape(CODE_SPAN.sub("", line)) if "&" in line else "", number)
-    for fence in fences:
-        unseen = (
-            one for one in fence.text if UNSHOWN.match(one) or unicodedata.category(one) == "Cf"
-        )
-        invisible = next(unseen, "")
-        if invisible and fence.language in shown:
-            at = fence.text.count("\n", 0, fence.text.index(invisible)) + 1
-            name = f"U+{ord(invisible):04X}"
-            what = f"the invisible character {name} in code; write it as an escape"
-            if fence.include:
-                what = f"{fence.include.file.name}:{fence.include.numbers[at - 1]}: {what}"
-                at = 1
-            raise Misread(fence.line + at, what)
-
-
-def is_drawn_as_python(language: str) -> bool:
-    """Say whether the site colours `language` as Python or as a dialect of it."""
-    return issubclass(_lexer(language) or object, (PythonLexer, Python2Lexer))
-
-
-@cache
-def _lexer(language: str) -> type | None:
-    """Return Pygments' lexer for `language`; None where it has none."""
-    try:
-        return find_lexer_class_by_name(language)
-    except ClassNotFound:
-        return None

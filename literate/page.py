@@ -1,8 +1,7 @@
 """Read a Markdown page into blocks of code and the outputs they must print.
 
-What a reader sees as Python is what runs: the grammar of the project says what is a fence.
-Whatever the two could differ on is a `PageError` that names `page.md:line`, so no block is ever
-left out in silence.
+What a reader sees as Python is what runs: the grammar of the project says what is a fence. Whatever the two could
+differ on is an error that names `page.md:line`, so no block is ever left out in silence.
 """
 
 from __future__ import annotations
@@ -17,34 +16,20 @@ from pathlib import Path
 
 import yaml
 
-from literate import bound, settings
-from literate.fence import RUNS, Fence, Misread, check_shown
+from literate import settings
+from literate.errors import Misread, PageError, name_of, page_error
+from literate.fence import HIDES, RUNS, Fence, blank_out, check_shown
 from literate.project import PLAIN, Kind, Project
-from literate.settings import Grammar
-from literate.site_markdown import OPENING
+from literate.settings import root_of
+from literate.site import site_of
 
-# How the names of files end that Python imports; what front matter sets, and what it may hide.
-IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
-METADATA_WORDS, HIDDEN = ("title", "description"), ("navigation", "toc")
-# What MkDocs takes for a page; the book wants the last.
-SUFFIXES = (".markdown", ".mdown", ".mkdn", ".mkd", ".md")
+SUFFIXES = (".markdown", ".mdown", ".mkdn", ".mkd", ".md")  # of what MkDocs takes for a page
 LABELS = "labels"  # stands as the language of a fence that is the opening line of another
-LABS = ("labs",)  # the folder of docs/ in which tests read notebooks
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
+CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7}) \S")
+HIDDEN = re.compile(rf"{HIDES}+ *(?:{'|'.join(RUNS)}) *")
 NO_KIND = Kind()
-
-
-class PageError(Exception):
-    """A page that cannot be read as a program; says where, what came and what was wanted.
-
-    Line 0 is none: a notebook has no lines that its author knows.
-    """
-
-    def __init__(self, path: str | Path, line: int, message: str):
-        place = f"{name_of(path)}:{line}" if line else name_of(path)
-        super().__init__(f"{place}: {message}")
-        self.path, self.line, self.message = Path(path), line, message
 
 
 @dataclass
@@ -79,19 +64,19 @@ class Block:
         return self.output.options.get("raises") if self.output else None
 
     @property
+    def skip(self) -> str | None:
+        """Why this block is shown and does not run, where it says so."""
+        return self.fence.options.get("skip")
+
+    @property
     def is_output(self) -> bool:
         """Say whether this counts among the outputs that the page shows and a check compares."""
-        return self.output is not None and not self.is_labels and not self.is_bound
+        return self.output is not None and not self.is_labels
 
     @property
     def is_labels(self) -> bool:
         """Say whether this prints the opening line of a fence, whose options the page computes."""
         return self.fence.language == LABELS
-
-    @property
-    def is_bound(self) -> bool:
-        """Say whether this is a line of text whose numbers are bound to expressions."""
-        return self.fence.language == bound.KIND
 
 
 @dataclass
@@ -113,7 +98,13 @@ class Page:
 
     @property
     def name(self) -> str:
+        """The path of the page, as it can be typed here."""
         return name_of(self.path, self.root)
+
+    @property
+    def key(self) -> str:
+        """The path of the page from its root, wherever one stands."""
+        return self.path.relative_to(self.root).as_posix()
 
     @cached_property
     def source(self) -> str:
@@ -129,7 +120,7 @@ class Page:
 
     @cached_property
     def steps(self) -> list[Block]:
-        """What a run goes through: the blocks, and what figures and bound numbers show, each as a block."""
+        """What a run goes through: the blocks, and what figures show, each as a block."""
         blocks = []
         try:
             for fence in self.fences:
@@ -141,8 +132,6 @@ class Page:
                     opening.text = self.lines[fence.line - 1] + "\n"
                     opening.solution = fence.solution
                     blocks.append(Block(opening, code, opening, fence.line, kind.opening.fill))
-            for line in bound.lines(self.fences, without_front_matter(self.text)):
-                blocks.append(Block(line, bound.program(line), line, line.line, bound.fill))
         except Misread as error:
             raise self.error(error.line, str(error)) from None
         return sorted([*self.blocks, *blocks], key=lambda block: block.line)
@@ -152,17 +141,17 @@ class Page:
         return self.project.kinds.get(fence.language, NO_KIND)
 
     def check_drawn(self) -> None:
-        """Raise PageError at the first fence that cannot be drawn, or where a rule of the project is broken."""
+        """Raise PageError where a fence cannot be drawn, or a rule of the project is broken."""
+        problems = []
         for fence in self.fences:
             try:
                 self.kind(fence).check(fence.text, fence.options)
             except ValueError as error:
                 inside = re.search(r"line (\d+) of the fence", str(error))
-                raise self.error(fence.line + int(inside[1] if inside else 0), str(error)) from None
-        try:
-            self.project.check(self.path, self.root, self.lines, self.fences)
-        except Misread as error:
-            raise self.error(error.line, str(error)) from None
+                problems.append(Misread(fence.line + int(inside[1] if inside else 0), str(error)))
+        problems += self.project.check(self.path, self.root, self.lines, self.fences)
+        if problems:
+            raise page_error(self.path, problems)
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""
@@ -176,101 +165,88 @@ class Page:
         return PageError(self.path, line, message)
 
 
-def name_of(path: str | Path, root: Path | None = None) -> str:
-    """Return `path` as people write it: relative to the root, or to where they stand."""
-    path = Path(path)
-    for base in filter(None, (root, Path.cwd())):
-        if path.is_relative_to(base):
-            return path.relative_to(base).as_posix()
-    return path.as_posix()
-
-
-def root_of(path: str | Path) -> Path:
-    """Return the project that `path` belongs to: the nearest folder with a mkdocs.yml."""
-    path = Path(path).resolve()
-    return next((p for p in path.parents if (p / "mkdocs.yml").exists()), path.parent)
-
-
 def is_page(path: str | Path, root: str | Path) -> bool:
-    """Say whether the file at `path` is a page of the book below `root`: the README, or in docs/.
+    """Say whether the file at `path` is a page of the project at `root`: its README, or in its docs.
 
-    In docs/ it is what MkDocs publishes as one: any Markdown file, but for names that begin with a
-    dot and for docs/templates/. One that is not named .md is a page too, which `read` refuses, and so
-    is a notebook outside docs/labs/, the only folder in which tests read notebooks.
+    In docs it is what MkDocs publishes as one: any Markdown file, but for names that begin with a dot and
+    for the folder templates. One that is not named .md is a page too, which `read` refuses.
     """
     path, root = Path(path), Path(root)
-    if not path.is_relative_to(root / "docs"):
-        return path == root / "README.md"
-    parts = path.relative_to(root / "docs").parts
-    hidden = parts[0] == "templates" or any(part.startswith(".") for part in parts)
-    notebook = path.suffix == ".ipynb" and parts[:-1] != LABS
-    return (path.name.endswith(SUFFIXES) or notebook) and not hidden
+    if path == root / "README.md":
+        return True
+    docs = settings.docs_of(root)
+    if not path.is_relative_to(docs) or not path.name.endswith(SUFFIXES):
+        return False
+    parts = path.relative_to(docs).parts
+    return parts[0] != "templates" and not any(part.startswith(".") for part in parts)
 
 
 def pages(root: str | Path) -> list[Path]:
-    """Return the paths of all pages of the book below `root`: the README, then docs/ in order."""
+    """Return the paths of all pages of the project at `root`: the README, then its docs in order."""
     root = Path(root)
-    folders = os.walk(root / "docs", followlinks=True)
+    folders = os.walk(settings.docs_of(root), followlinks=True)
     paths = sorted(Path(folder, name) for folder, _, names in folders for name in names)
     readme = root / "README.md"
     return [path for path in [readme, *paths] if is_page(path, root) and path.exists()]
 
 
 def files(root: str | Path) -> list[Path]:
-    """Return what every page finds in torch's cache, as though it had been fetched: docs/files/."""
-    return sorted(path for path in Path(root).glob("docs/files/*") if path.is_file())
+    """Return what every page finds in torch's cache, as though it had been fetched."""
+    folder = settings.project(Path(root)).files
+    return sorted(path for path in Path(root, folder).glob("*") if path.is_file()) if folder else []
 
 
-def read(path: str | Path, reads: Grammar | None = None) -> Page:
-    """Read the Markdown file at `path` into a `Page`; without a grammar, by that of its project.
+def read(path: str | Path) -> Page:
+    """Read the Markdown file at `path` into a `Page`.
 
-    Raises PageError for anything the project does not allow; the message names the line.
+    Raises PageError for whatever its project does not allow, with a line for each thing.
     """
     path = Path(path).resolve()
     root = root_of(path)
-    _check_files(root)
+    ours, reads = settings.project(root), settings.grammar(path, root)
     try:
-        if path.suffix == ".ipynb":
-            what = "a notebook stands in docs/labs/, where tests read it"
-            raise Misread(1, f"{what}; found {name_of(path, root)}")
         if path.suffix != ".md":
             raise Misread(1, f"the name of a page ends in .md; found {path.name}")
-        text, ours = _decode(path.read_bytes()), settings.project(root)
+        text = _decode(path.read_bytes())
         shown = ours.drawings.inlined(text, path.parent)
-        fences = _fences(text, shown, root, ours, reads or settings.grammar(root))
-        return Page(path, root, text, shown, fences, _blocks(fences, text.split("\n")), ours)
     except Misread as error:
-        raise PageError(path, error.line, str(error)) from None
+        raise page_error(path, [error]) from None
+    lines, problems = text.split("\n"), _problems_of_text(shown, site_of(root) is not None)
+    fences, found = reads(without_front_matter(shown), ours)
+    problems += found
+    problems += [
+        Misread(number, "a drawing in a fence, which is not shown; move it out")
+        for number, (written, seen) in enumerate(zip(lines, shown.split("\n"), strict=True), 1)
+        if written != seen and any(fence.line < number < fence.end for fence in fences)
+    ]
+    fences = sorted([*fences, *_hidden(fences, text)], key=lambda fence: fence.line)
+    problems += [
+        Misread(
+            number, "a mark of a conflict that git has left; choose one side, and delete the marks"
+        )
+        for number, line in enumerate(blank_out(fences, text), 1)
+        if CONFLICT.match(line)
+    ]
+    blocks = _blocks(fences, lines, problems)
+    if problems:
+        raise page_error(path, [_in_drawing(problem, ours, text) for problem in problems])
+    return Page(path, root, text, shown, fences, blocks, ours)
 
 
-def _fences(text: str, shown: str, root: Path, ours: Project, reads: Grammar) -> list[Fence]:
-    """Return the fences of a page; what is wrong in a drawing of it names the drawing, too."""
-    try:
-        check_shown(shown)
-        fences = reads(without_front_matter(shown), root, ours)
-    except Misread as error:
-        if not (file := ours.drawings.named(text, error.line)):
-            raise
-        raise Misread(error.line, f"{file}{error}") from None
-    written, drawn = text.split("\n"), shown.split("\n")
-    for fence in fences:
-        for line in range(fence.line, fence.end):
-            if written[line] != drawn[line]:
-                raise Misread(line + 1, "a drawing in a fence, which is not shown; move it out")
-    return fences
+def _in_drawing(problem: Misread, ours: Project, text: str) -> Misread:
+    """Return `problem` with the name of the drawing that its line shows, if any."""
+    return Misread(problem.line, f"{ours.drawings.named(text, problem.line)}{problem}")
 
 
 def _decode(raw: bytes) -> str:
-    """Return the text of a page as Python-Markdown sees it: tabs expanded, blank lines empty."""
+    """Return the text of a page, whose lines end as Python's do."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the page as UTF-8"
         raise Misread(line, what) from None
-    text = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
-    text = re.sub(r"(?<=\n) +\n", "\n", text)
-    check_shown(text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -290,69 +266,64 @@ def without_front_matter(text: str) -> str:
     A page may open with a rule: between two of them, only what YAML reads as a mapping is metadata.
     """
     front = FRONT_MATTER.match(text)
-    if not front and METADATA.match(text):
-        first = text.partition("\n")[0].strip()
-        what = f"the site would not show the first line, `{first}`, but take it for metadata"
-        raise Misread(1, f"{what}; begin with a heading")
     if not front or front_matter(text) is None:
         return text
-    for number, line in enumerate(front["data"].split("\n"), 2):
-        if OPENING.match(line):
-            raise Misread(number, "code in front matter; show it and run it, or delete it")
-    _check_metadata(yaml.compose(front["data"], yaml.SafeLoader))
     return "\n" * front[0].count("\n") + text[front.end() :]
 
 
-def _check_metadata(data: yaml.MappingNode) -> None:
-    """Raise Misread unless front matter sets what an author may set, to what is plain text.
-
-    Templates draw metadata as it is, and the mark of a page and its downloads are metadata too.
-    """
-    for key, value in data.value:
-        name, line = str(key.value), key.start_mark.line + 2
-        if name == "hide":
-            items = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            if not isinstance(value, yaml.SequenceNode) or any(
-                i.value not in HIDDEN for i in items
-            ):
-                raise Misread(line, f"`hide` wants a list of {' and '.join(HIDDEN)}")
-        elif name not in METADATA_WORDS:
-            allowed = ", ".join(METADATA_WORDS)
-            raise Misread(line, f"front matter sets {allowed} and hide; found `{name}`")
-        elif value.tag != "tag:yaml.org,2002:str" or not _is_plain(value.value):
-            raise Misread(line, f'`{name}` wants plain text, in which no <, > or " stands')
-
-
-def _is_plain(text: str) -> bool:
-    """Say whether `text` is drawn as it is written, in a title and in an attribute."""
-    return " ".join(text.split()).isprintable() and not set('<>"') & set(text)
+def _problems_of_text(text: str, on_site: bool) -> list[Misread]:
+    """Return what is wrong with a page's characters, and with its metadata."""
+    problems, front = [], FRONT_MATTER.match(text)
+    try:
+        check_shown(text)
+    except Misread as error:
+        problems.append(error)
+    if front and METADATA.match(front["data"]):
+        try:
+            yaml.safe_load(front["data"])
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 2 if error.problem_mark else 1
+            what = f"front matter that is no YAML: {error.problem}; put quotes around a value"
+            problems.append(Misread(line, what))
+    elif on_site and not front and METADATA.match(text):
+        first = text.partition("\n")[0].strip()
+        what = f"the site would not show the first line, `{first}`, but take it for metadata"
+        problems.append(Misread(1, f"{what}; begin with a heading"))
+    return problems
 
 
-def _check_files(root: Path) -> None:
-    """Raise PageError where docs/files/ holds what is no data, and what no page shows would run."""
-    for path in sorted(root.glob("docs/files/*")):
-        if not path.is_file():
-            raise PageError(path, 0, "docs/files/ holds files alone, and this is none")
-        if path.name.lower().endswith(IMPORTABLE):
-            what = "pages could import this file, and would not show it; keep code in snippets/"
-            raise PageError(path, 0, what)
+def _hidden(fences: list[Fence], text: str) -> list[Fence]:
+    """Return the comments of a page that hold code, from `<!-- python` to `-->`, each as a fence."""
+    lines, found, start = blank_out(fences, text), [], 0
+    for number, line in enumerate(lines, 1):
+        if HIDDEN.fullmatch(line):
+            start = number
+        elif start and line.strip() == "-->":
+            code = "".join(one + "\n" for one in lines[start : number - 1])
+            found.append(Fence(start, number, "", HIDES, RUNS[0], {}, code))
+            start = 0
+    return found
 
 
-def _blocks(fences: list[Fence], lines: list[str]) -> list[Block]:
-    """Turn fences into blocks, each with the output that follows it."""
+def _blocks(fences: list[Fence], lines: list[str], problems: list[Misread]) -> list[Block]:
+    """Turn fences into blocks, each with the output that follows it; add what is wrong to `problems`."""
     blocks: list[Block] = []
     previous, end = None, -(-len(lines) // 1000) * 1000  # so that another line moves no include
     for fence in fences:
-        if fence.language in RUNS:
-            blocks.append(Block(fence, fence.text, start=end if fence.include else fence.line + 1))
-            end += len(fence.include.lines) if fence.include else 0
-        elif fence.language == "output":
-            _check_place(fence, previous, lines)
-            blocks[-1].output = fence
-            _check_raises(blocks[-1])
+        try:
+            if fence.language in RUNS:
+                start = end if fence.include else fence.line + 1
+                blocks.append(Block(fence, fence.text, start=start))
+                end += len(fence.include.lines) if fence.include else 0
+                _check_future(blocks[-1], first=len(blocks) == 1)
+            elif fence.language == "output":
+                _check_place(fence, previous, lines)
+                blocks[-1].output = fence
+                _check_raises(blocks[-1])
+                _check_future(blocks[-1], first=len(blocks) == 1)
+        except Misread as error:
+            problems.append(error)
         previous = fence
-    for block in blocks:
-        _check_future(block, first=block is blocks[0])
     return blocks
 
 

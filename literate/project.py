@@ -1,10 +1,11 @@
-"""What a project adds to the checker: kinds of fences that it draws, drawings, and what HTML may say.
+"""What a project adds to the checker: kinds of fences that it draws, drawings, rules of its own.
 
-The checker knows code, and `output` with what a block printed. A project that draws more says so in its
-pyproject.toml, by the module and the name of a `Project`:
+The checker knows code, and `output` with what a block printed. A project that wants more says so in its
+pyproject.toml:
 
     [tool.literate]
-    project = "book.project:PROJECT"
+    project = "house.rules:PROJECT"   # the module and the name of a `Project`
+    prose = true                      # a number of the text is one that its page prints or computes with
 """
 
 import re
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
-from literate.fence import CODE, OUTPUT, Fence, Options, check_language, check_options
+from literate.errors import Misread
+from literate.fence import OUTPUT, RUNS, Fence, Options, check_language, check_options
 
 
 class Shown(NamedTuple):
@@ -27,8 +30,9 @@ class Shown(NamedTuple):
     fill: Callable[[str, list], str]
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: object) -> tuple[()]:
     """Find nothing wrong."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Kind:
     """
 
     options: Options = field(default_factory=dict)
-    check: Callable[[str, dict[str, str]], None] = _nothing
+    check: Callable[[str, dict[str, str]], object] = _nothing
     body: Shown | None = None
     opening: Shown | None = None
     numbers: Callable[[str], Iterable[str]] | None = None
@@ -65,19 +69,34 @@ class Drawings:
 
 @dataclass(frozen=True)
 class Project:
-    """What a project adds: kinds of fences by their label, drawings, and a check of its HTML.
+    """What a project adds; the plain one adds nothing.
 
-    `html` makes, of a page's text and the Markdown that reads it, what notes which HTML its author wrote,
-    and checks it; see `site_markdown.py`. Without it any HTML may stand on a page. `check` is given the
-    path of a page, its root, its lines and its fences, and raises Misread where it breaks a rule of the
-    project's own. `code` is the folder of what does all this: where it changes, nothing counts as
-    checked any more. `significant` is how many digits a float has at least where its last one may move.
+    kinds: its kinds of fences, by their label.
+    options: which options a fence of code may carry; None for any.
+    drawings: how a page shows drawings.
+    drawn: yields what is wrong with a page as the site draws it, given the tree of its HTML, its fences and
+        its lines.
+    check: yields what is wrong with a page, given its path, its root, its lines and its fences.
+    solution: says whether a reader may leave out what stands in an element of the drawn page.
+    heading: returns what stands above a page that is taken away, given its name, with a link, its code, and
+        the version of torch that its project pins.
+    prose: whether the numbers of the text are held against what the page prints and computes.
+    names: words whose numbers belong to them, as in "Python 3": patterns, for the check of the text.
+    files: the folder whose files every page finds in torch's cache; "" for none.
+    code: the folder of what does all this: where it changes, nothing counts as checked any more.
+    significant: how many digits a float has at least where its last one may move.
     """
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    options: Options | None = None
     drawings: Drawings = Drawings()
-    html: Callable | None = None
-    check: Callable = _nothing
+    drawn: Callable[[Element, list[Fence], list[str]], Iterable[Misread]] = _nothing
+    check: Callable[[Path, Path, list[str], list[Fence]], Iterable[Misread]] = _nothing
+    solution: Callable[[Element], bool] = lambda element: False
+    heading: Callable[[str, str, str], str] = lambda named, code, torch: f"*From {named}.*"
+    prose: bool = False
+    names: tuple[str, ...] = ()
+    files: str = ""
     code: Path | None = None
     significant: int = 3
 
@@ -86,10 +105,14 @@ class Project:
             object.__setattr__(self, "kinds", {"output": Kind(OUTPUT), **self.kinds})
 
     def check_opening(self, language: str, options: dict[str, str]) -> None:
-        """Raise ValueError unless a fence may be labelled so: code, or a kind, with options of its own."""
-        known = {label: kind.options for label, kind in self.kinds.items()}
-        check_language(language, known)
-        check_options(language, options, known.get(language, CODE))
+        """Raise ValueError where a fence is labelled almost as code or as a kind, or has a wrong option."""
+        check_language(language, options, self.kinds)
+        if language in self.kinds:
+            check_options(language, options, self.kinds[language].options)
+        elif language in RUNS and self.options is not None:
+            check_options(language, options, self.options)
+        elif language in RUNS and not options.get("skip", "why"):
+            raise ValueError('option `skip` needs a value, which says why: skip="…"')
 
 
 PLAIN = Project()

@@ -9,8 +9,7 @@ link what stands elsewhere: a section, another page, or a cell, which is then co
 
 What a sentence reckons out, `64 · 32 · 32 = 65,536`, holds by itself, and must be right. Sections
 named Sources, years, versions, section and issue numbers are no results. The rare number that comes
-from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`. One that is bound,
-`<data value="weights[1, 2]">0.47</data>`, is compared by `literate.bound`.
+from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`.
 """
 
 import json
@@ -24,9 +23,11 @@ from typing import NamedTuple
 
 from markdown.extensions.toc import slugify
 
+from literate import settings
 from literate.fence import RUNS, blank_out
 from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
+from literate.settings import root_of
 
 DIGITS = 2  # written digits from which on a number is held
 FEW = 2  # significant digits that chance finds on any page, so that they are held nearby alone:
@@ -34,13 +35,12 @@ BEFORE, AFTER = 6, 3  # by one of so many blocks and outputs
 LARGEST = (65504.0, 2.0**128 * (1 - 2.0**-24))  # of float16 and of float32
 
 YEAR = r"(?:19\d\d|20[0-3]\d)"
-MONTHS = (  # in the language of the book, whatever that of the machine
+MONTHS = (  # in the language of the text, whatever that of the machine
     "January|February|March|April|May|June|July|August|September|October|November|December"
 )
 LIST = r"\d[\d.]*(?:(?:,|,? and|,? or)\s\d[\d.]*)*"
 UNTOLD = (  # whose attributes no reader is told
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
-    r'<data value="[^"]+">[^<]*</data>',
     r"<!--(?s:.*?)(?:-->|\Z)",
 )
 HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are names
@@ -53,13 +53,13 @@ HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are na
     r"(?<![\^_])\{:? ?(?:[.#]|[a-z-]+=)[^{}\n]*\}",
     r"(?<!`)(?P<marks>`++)(?:[^`\n]|\n(?!\s*\n))+(?P=marks)",
     rf"\b(?:[Ss]ections?|[Cc]hapters?|[Ee]xercises?|[Aa]ppendix|[Vv]ersions?)\s{LIST}",
-    rf"\b(?:Llama|Python|PyTorch|torch|Debian|IEEE|CC BY|Attribution|since)\s{LIST}",
+    rf"\b(?:Python|PyTorch|torch|IEEE|CC BY|Attribution)\s{LIST}",
     rf"\b{YEAR}s?-\d\d-\d\d\b|\b{YEAR}s\b",
+    r"\bsince\s\d+\.\d[\d.]*",
     rf"\((?:[^()\d]*,\s)?{YEAR}(?=[),])",
     rf"\b\d\d? (?:{MONTHS})\b(?: {YEAR})?",
-    rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d)",
+    rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d|\s(?!this\b|does\b)[a-z]{{3,}}s\b)",
 )
-MARKUP = re.compile("|".join(HIDDEN), re.MULTILINE)
 SILENT = re.compile("|".join(UNTOLD))
 SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of code, numbers alone
 SPOKEN = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
@@ -80,7 +80,7 @@ class Source(NamedTuple):
 
     line: int
     numbers: Numbers
-    ordered: bool = True  # a lab is not: it shows tables as text and as HTML
+    ordered: bool = True  # a notebook is not: it shows tables as text and as HTML
 
 
 # What no page need print: e, π, the largest numbers, and the scores from which on exp passes them.
@@ -90,22 +90,25 @@ CONSTANTS = Source(
 
 
 class Text(NamedTuple):
-    """A page or a lab: its prose, what may hold the numbers in it, and its figures with names."""
+    """A page or a notebook: its prose, what may hold the numbers in it, and its figures with names."""
 
     lines: str
     sources: list[Source]
     figures: dict[str, str]
     folder: Path
-    is_lab: bool = False
+    names: tuple[str, ...]
+    is_notebook: bool = False
 
 
 def unsupported_numbers(page: Page) -> list[str]:
-    """Return a line for each number in the prose of `page` that nothing holds, at `page.md:line`."""
+    """Return a line for each number in the prose of `page` that nothing holds, where its project asks for it."""
+    if not page.project.prose:
+        return []
     return [f"{page.name}:{line}: {what}" for line, what in _complaints(text_of(page))]
 
 
 def stale_in_notebook(path: Path) -> list[str]:
-    """Return the same for the Markdown cells of a lab, whose code and stored outputs hold the numbers."""
+    """Return the same for the Markdown cells of a notebook, whose code and stored outputs hold the numbers."""
     places = [
         f"cell {number}, line {line}"
         for number, cell in enumerate(_cells(path), 1)
@@ -117,7 +120,9 @@ def stale_in_notebook(path: Path) -> list[str]:
 
 def quotes(page: Page) -> bool:
     """Say whether the prose of `page` has a number that something must hold."""
-    return any(one.digits >= DIGITS for one in numerals(_mask(_prose(page))))
+    return page.project.prose and any(
+        one.digits >= DIGITS for one in numerals(_mask(_prose(page), page.project.names))
+    )
 
 
 class Paragraph(NamedTuple):
@@ -144,8 +149,8 @@ class Paragraph(NamedTuple):
     def complaints(self) -> Iterator[tuple[int, str]]:
         """Yield (line, complaint) for each number that nothing holds, and each wrong equation."""
         sources = _outwards(self.text.sources, self.line)
-        # What a picture or a lab shows is told before it is computed.
-        everywhere = self.text.is_lab or PICTURE.search(self.lines) is not None
+        # What a picture or a notebook shows is told before it is computed.
+        everywhere = self.text.is_notebook or PICTURE.search(self.lines) is not None
         reached: dict[int, int] = {}  # of each source, by its line, the place of the last quoted
         earlier: set[float] = set()
         for start, end in _parts(SENTENCES, self.prose):
@@ -192,7 +197,7 @@ class Paragraph(NamedTuple):
                 if at is None:
                     where = f"the block or output on line {source.line}"
                     what = f"{one.text} comes too late: {where} has it before what was quoted last"
-                    yield line, f"{what}; keep its order, link the cell or bind the number"
+                    yield line, f"{what}; keep its order, or link the cell"
                 else:
                     reached[source.line] = at
 
@@ -230,7 +235,7 @@ class _Linked:
 
 def paragraphs(text: Text) -> Iterator[Paragraph]:
     """Yield the parts of a text whose numbers are held together."""
-    prose = _mask(text.lines)
+    prose = _mask(text.lines, text.names)
     for start, end in _parts(PARAGRAPHS, prose):
         line = prose.count("\n", 0, start) + 1
         yield Paragraph(text, line, text.lines[start:end], prose[start:end])
@@ -297,12 +302,12 @@ def _section(text: Text, anchor: str) -> tuple[int, int]:
         for number, line in enumerate(lines, 1)
         if (head := HEADING.match(line))
     ]
-    for number, level, slug in heads:
-        if slug and re.fullmatch(rf"{slug}(?:-(?:output|explorable|figure)(?:-\d+)?)?", anchor):
-            return number, next(
-                (n - 1 for n, k, _ in heads if n > number and k <= level), len(lines)
-            )
-    return 1, len(lines)
+    # An anchor may also name something in a section, whose name it then begins with.
+    around = [head for head in heads if head[2] and f"{anchor}-".startswith(f"{head[2]}-")]
+    if not around:
+        return 1, len(lines)
+    number, level, _ = max(around, key=lambda head: len(head[2]))
+    return number, next((n - 1 for n, k, _ in heads if n > number and k <= level), len(lines))
 
 
 @lru_cache(maxsize=64)
@@ -323,7 +328,14 @@ def _prose(page: Page) -> str:
     return "\n".join(lines)
 
 
-def _mask(text: str) -> str:
+@lru_cache
+def _markup(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of what is no prose; a number after one of the `names` belongs to it."""
+    named = rf"\b(?:{'|'.join(names)})\s{LIST}" if names else r"(?!)"
+    return re.compile("|".join([*HIDDEN, named]), re.MULTILINE)
+
+
+def _mask(text: str, names: tuple[str, ...]) -> str:
     """Return `text` with blanks in place of all that is no prose, so that lines and columns stay."""
     lines, apart = [], 0
     for line in text.split("\n"):
@@ -331,7 +343,7 @@ def _mask(text: str) -> str:
         if heading and (not apart or len(heading["level"]) <= apart):
             apart = len(heading["level"]) if heading["name"] in APART else 0
         lines.append(" " * len(line) if apart else line)
-    return MARKUP.sub(_blank, "\n".join(lines))
+    return _markup(names).sub(_blank, "\n".join(lines))
 
 
 def _blank(match: re.Match) -> str:
@@ -362,11 +374,11 @@ def text_of(page: Page) -> Text:
         else:
             continue
         sources.append(Source(fence.line, numbers))
-    return Text(_prose(page), sources, figures, page.path.parent)
+    return Text(_prose(page), sources, figures, page.path.parent, page.project.names)
 
 
 def _of_notebook(path: Path) -> Text:
-    """Return a lab as one text: each cell with a blank line after it, and blanks for code."""
+    """Return a notebook as one text: each cell with a blank line after it, and blanks for code."""
     lines: list[str] = []
     sources: list[Source] = []
     for cell in _cells(path):
@@ -382,7 +394,8 @@ def _of_notebook(path: Path) -> Text:
             sources.append(Source(line, Numbers(texts), ordered=False))
             source = re.sub(r"[^\n]", "", source)
         lines += [*source.split("\n"), ""]
-    return Text("\n".join(lines), sources, {}, path.parent, is_lab=True)
+    names = settings.project(root_of(path)).names
+    return Text("\n".join(lines), sources, {}, path.parent, names, is_notebook=True)
 
 
 def _text(cell: dict) -> str:

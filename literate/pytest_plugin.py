@@ -57,7 +57,9 @@ class PageFile(pytest.File):
             self.page.check_drawn()
             steps = self.page.steps
         except PageError as error:
-            raise self.CollectError(str(error)) from None
+            # Beside this file, so that nothing of the page is set up.
+            items_instead: list = [Unreadable.of(self, error)]
+            return items_instead
         self.opened = ExitStack()
         self.outputs: dict[str, int] = {}  # item that held → outputs that it compared
         self.failed: set[int] = set()  # lines of the blocks whose failures were reported
@@ -170,3 +172,25 @@ def _hold(run: runner.Run, block: Block, failed: set[int]) -> str:
         failed.add(block.line)
         raise Failed(failure.report)
     return failure.excuse if failure else ""
+
+
+class Unreadable(pytest.Item):
+    """A page that cannot be read; it fails as a test, so that all other pages are still collected."""
+
+    error: PageError
+
+    @classmethod
+    def of(cls, file: pytest.File, error: PageError) -> "Unreadable":
+        assert file.parent
+        item = cls.from_parent(file.parent, name=file.path.name, nodeid=f"{file.nodeid}::page")
+        item.error = error
+        return item
+
+    def runtest(self) -> None:
+        raise self.error
+
+    def repr_failure(self, excinfo, style=None):
+        return str(self.error)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.error.path, max(self.error.line - 1, 0), self.nodeid

@@ -198,4 +198,4 @@ def remove(page: Page) -> None:
 
 
 def _path(page: Page) -> Path:
-    return page.root / FOLDER / f"{page.name}.json"
+    return page.root / FOLDER / f"{page.key}.json"

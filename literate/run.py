@@ -57,7 +57,7 @@ def limit(page: Page) -> float:
     if asked := os.environ.get("LITERATE_LIMIT"):
         return float(asked)
     timeout = _settings(page, "literate").get("timeout", LIMIT)
-    return float(timeout.get(page.name, LIMIT) if isinstance(timeout, dict) else timeout)
+    return float(timeout.get(page.key, LIMIT) if isinstance(timeout, dict) else timeout)
 
 
 def python_path(page: Page) -> list[str]:

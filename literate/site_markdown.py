@@ -1,145 +1,365 @@
-"""The Markdown of a site as a grammar: which fences it draws, and what they show.
+"""The Markdown of a site as a grammar: which fences it draws, and where a reader sees them.
 
-`mkdocs.yml` says which extensions read a page. The page is converted as the site converts it, but for
-two of its preprocessors: includes are expanded one by one, and the finder of fences is watched. Each
-fence leaves a mark in the HTML, so a mark that is missing, moved or out of sight is an error.
+What may be a fence is found line by line. Then the site's own Markdown converts the page, with one word in the
+place of what each fence holds: a fence whose word is missing, moved or out of sight in the HTML is an error.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import html5lib
-import yaml
 from markdown import Markdown
+from pygments.lexers import guess_lexer
+from pygments.lexers.python import PythonLexer
+from pygments.util import ClassNotFound
 from pymdownx.snippets import SnippetMissingError
-from pymdownx.superfences import SuperFencesBlockPreprocessor, SuperFencesException
+from pymdownx.superfences import SuperFencesException
 
-from literate.fence import CODE_SPAN, RUNS, Fence, Include, Misread, check_characters
+from literate.errors import Misread
+from literate.fence import CODE_SPAN, RUNS, Fence, Include, blank_out, read_info
 from literate.includes import ByName, place
 from literate.project import Project
+from literate.site import Site
 
-CONFIG = "mkdocs.yml"
-FINDER = "pymdownx.superfences"
-SNIPPETS = ("pymdownx.snippets", "literate.includes")
-BUILT_IN = ("toc", "tables", "fenced_code")  # what MkDocs loads before the extensions of mkdocs.yml
-
-CLOSING = re.compile(r"[> ]*(?P<marks>`{3,}|~{3,}) *$")
-OPENING = re.compile(r"[> ]*(?:`{3,}|~{3,})(?P<info>.*)")
+QUOTED = r"""(?:[^`"']|"[^"]*"|'[^']*')*"""  # where backticks stand between quotes alone
+OPENING = re.compile(rf"(?P<prefix>[> \t]*)(?P<marks>`{{3,}}(?={QUOTED}$)|~{{3,}})(?P<info>.*)")
+MARKS = re.compile(r"[> \t]*(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 MISPLACED = re.compile(r"(?:`{3,}|~{3,}) *[{.]* *(?:py|output)", re.IGNORECASE)
-INCLUDE = re.compile(r"[> ]*-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
+INCLUDE = re.compile(r"[> \t]*-+8<-+ +([\"'])(?P<file>[^\"':]+)(?::(?P<section>[a-zA-Z][-\w]*))?\1")
 FORM = 'an include stands alone in a `python` fence, as --8<-- "file.py" or --8<-- "file.py:name"'
+NAMING = {  # has the site name the language of code in its HTML
+    "pymdownx.highlight": {"pygments_lang_class": True},
+    "codehilite": {"use_pygments": False},
+    "markdown.extensions.codehilite": {"use_pygments": False},
+}
+LANGUAGE = re.compile(r"\blanguage-(\S+)")
 
-# A fence is seen where all around it is one of these, and none has an attribute that hides.
-SEEN_IN = re.compile(
-    "article|aside|blockquote|d[dl]|details|div|figure|li|main|ol|pre|section|t(able|body|d|h|r)|ul"
+# What a browser shows nothing of, or not as code.
+UNSEEN = (
+    *(
+        "script",
+        "style",
+        "template",
+        "head",
+        "title",
+        "textarea",
+        "noscript",
+        "select",
+        "svg",
+        "dialog",
+    ),
+    *("h1", "h2", "h3", "h4", "h5", "h6", "iframe", "object", "video", "audio", "canvas"),
 )
-HIDING = re.compile("aria-hidden|hidden|inert|popover|style")
+HIDING = re.compile("aria-hidden|hidden|inert|popover")
+UNSEEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?![.\d])")
 
 
-def fences(text: str, root: Path, project: Project) -> list[Fence]:
-    """Convert `text`, a page of the project at `root`, as its site does; return its fences.
-
-    Raises Misread where the page and what the site draws of it would differ.
-    """
-    site, body = markdown(root), text.lstrip("\n")  # as MkDocs hands a page over
-    mark = "data-made"
-    while mark in text.lower():  # so that no author can write it
-        mark += "-"
-    html = project.html(site, text, mark) if project.html else None
-    finder = _Finder(site, _includes(site, text), len(text) - len(body), mark, project)
-    if "snippet" in site.preprocessors:
-        site.preprocessors.deregister("snippet")
-    site.preprocessors.register(finder, "fenced_code_block", 25)
+def fences(site: Site, text: str, project: Project) -> tuple[list[Fence], list[Misread]]:
+    """Convert `text`, a page of `site`, as the site does; return its fences, and what is wrong with them."""
+    problems: list[Misread] = []
+    lines = text.split("\n")
+    found = list(_candidates(lines, problems))
+    kinds = (*RUNS, *project.kinds)
+    markdown = site.markdown(NAMING)
+    default = _default_language(markdown)
+    for fence in found:
+        try:
+            project.check_opening(fence.language, fence.options)
+        except ValueError as error:
+            problems.append(Misread(fence.line, str(error)))
+        if fence.language in kinds and "8<-" in fence.text:
+            _expand(fence, markdown, problems)
+        elif not fence.language and default in RUNS:
+            fence.language = default
+    word = "fence"
+    while word in text:
+        word += "z"
+    if problems:
+        return found, problems
+    watch = _Watch(markdown, word, found)
+    tree, html = Element("article"), ""
     try:
-        drawn = site.convert(body)
-    except Misread:
-        raise
+        html = markdown.convert(
+            _with_words(lines, found, word).lstrip("\n")
+        )  # as MkDocs hands it over
+        tree = html5lib.parseFragment(html, container="article", namespaceHTMLElements=False)
     except Exception as error:
-        if hasattr(error, "tex"):
-            raise Misread(_line_of_formula(error.tex, finder, text), str(error)) from None
-        what = f"the site's Markdown fails on this page: {type(error).__name__}: {error}"
-        raise Misread(1, what) from error
-    tree = html5lib.parseFragment(drawn, container="article", namespaceHTMLElements=False)
-    _check_marks(tree, finder.fences, mark)
-    check_characters(finder.fences, text, (*RUNS, *project.kinds))
-    if html:
-        html.check(tree, finder.fences)
-    return finder.fences
-
-
-def reads(root: Path) -> bool:
-    """Say whether the project at `root` has a site whose Markdown finds fences as this module does."""
-    config = root / CONFIG
-    return config.exists() and FINDER in _extensions(config, config.stat().st_mtime_ns)
-
-
-def markdown(root: Path) -> Markdown:
-    """Return the Markdown of the site at `root`, with its includes."""
-    config = root / CONFIG
-    settings = {name: {} for name in BUILT_IN} | _extensions(config, config.stat().st_mtime_ns)
-    for name in settings.keys() & set(SNIPPETS):
-        base = settings[name].get("base_path", ".")
-        folders = [str(root / one) for one in ([base] if isinstance(base, str) else base)]
-        settings[name] = settings[name] | {"base_path": folders}
-    return Markdown(extensions=list(settings), extension_configs=settings)
-
-
-@lru_cache
-def _extensions(config: Path, _saved: int) -> dict[str, dict]:
-    """Return the settings of each extension that mkdocs.yml names, as last saved."""
-    named = (yaml.unsafe_load(config.read_text(encoding="utf-8")) or {}).get(
-        "markdown_extensions", []
-    )
-    entries = (
-        named.items()
-        if isinstance(named, dict)
-        else (
-            pair
-            for entry in named
-            for pair in (entry.items() if isinstance(entry, dict) else [(entry, None)])
+        problems.append(watch.failure(error, text))
+        return found, problems
+    shown = {(pre.findtext("code") or "").strip() for pre in tree.iter("pre")}
+    drawn = [one for one in found if one.language in kinds or f"{word}{one.line}x" in shown]
+    problems += watch.problems
+    problems += _unseen(tree, html, [f for f in drawn if f.language in kinds], word, project)
+    problems += _unfenced(tree, blank_out(found, text), word, watch.guesses)
+    problems += [
+        Misread(
+            fence.line, "the site guesses that this is Python; label the fence `python` or `text`"
         )
+        for fence in found
+        if watch.guesses and not fence.language and _is_guessed(fence.text)
+    ]
+    if not problems:
+        problems += project.drawn(tree, drawn, lines)
+    return drawn, problems
+
+
+def _candidates(lines: list[str], problems: list[Misread]) -> Iterator[Fence]:
+    """Yield what may be a fence; add what is almost one to `problems`, and go on behind it."""
+    at = 0
+    while at < len(lines):
+        opening = OPENING.match(lines[at])
+        at += 1
+        if not opening:
+            if MISPLACED.search(CODE_SPAN.sub("", lines[at - 1])):
+                what = "a fence opens on a line of its own; here it is drawn as text"
+                problems.append(Misread(at, what))
+                at = _behind(lines, at)
+            continue
+        language, options = read_info(opening["info"])
+        fence = Fence(at, at, opening["prefix"], opening["marks"], language, options)
+        try:
+            if (body := _body(fence, lines)) is None:
+                continue
+            fence.text = "".join(line + "\n" for line in body)
+            fence.end = at = at + len(body) + 1
+        except Broken as broken:
+            problems.append(broken)
+            fence.end = at = broken.behind
+        yield fence
+
+
+def _behind(lines: list[str], at: int) -> int:
+    """Return the number of the next line of marks alone, which ends a fence that was not understood."""
+    ends = (
+        n for n in range(at, len(lines)) if (m := MARKS.match(lines[n])) and not m["info"].strip()
     )
-    return {name: settings or {} for name, settings in entries}
+    return next(ends, len(lines) - 1) + 1
 
 
-def _line_of_formula(tex: str, finder: _Finder, text: str) -> int:
-    """Return the line where a formula begins; where it holds a fence, that of the fence."""
-    if fence := re.search(r"wzxhzdk:(\d+)", tex):
-        return finder.fences[int(fence[1])].line
-    place = re.search(r"\s+".join(map(re.escape, tex.split())), text)
-    return text.count("\n", 0, place.start()) + 1 if place else 1
+class Broken(Misread):
+    """A fence that does not end as it should; what comes next stands after the line `behind`."""
+
+    def __init__(self, line: int, message: str, behind: int):
+        super().__init__(line, message)
+        self.behind = behind
 
 
-def _includes(site: Markdown, text: str) -> dict[int, Include]:
-    """Return what each line of a page that is an include shows, by its number."""
-    includes: dict[int, Include] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if "8<-" in line and "snippet" in site.preprocessors:
+def _body(fence: Fence, lines: list[str]) -> list[str] | None:
+    """Return the lines of code that `fence` opens; None where it is left alone, as the site leaves it.
+
+    Raises Broken where a fence does not end, or a line in it looks like the end of it or another beginning.
+    """
+    body: list[str] = []
+    watched = fence.language in (*RUNS, "output")
+    for at in range(fence.line, len(lines)):
+        line = _inside(lines[at], fence.prefix)
+        if line is None:
+            if not watched:
+                return None
+            what = f"this line is indented less than its fence, which opened on line {fence.line}"
+            raise Broken(at + 1, what, _behind(lines, at))
+        if line.rstrip() == fence.marks:
+            return body
+        marks = MARKS.match(lines[at])
+        ends = marks and marks["marks"].startswith(fence.marks) and not marks["info"].strip()
+        if watched and ends:
+            what = f"found {lines[at].strip()} inside the fence that {fence.marks} opened on line"
+            wanted = "close with the same marks and indent, or open with a longer fence"
+            raise Broken(at + 1, f"{what} {fence.line}; {wanted}", at + 1)
+        inner = read_info(marks["info"])[0] if marks and marks["marks"] == fence.marks else ""
+        if inner in (*RUNS, "output"):
+            what = f"unclosed fence; {lines[at].strip()} on line {at + 1} would open inside it"
+            raise Broken(fence.line, f"{what}. Close it before, or open it with more marks", at)
+        body.append(line)
+    raise Broken(fence.line, f"unclosed fence; no closing {fence.marks} was found", len(lines))
+
+
+def _inside(line: str, prefix: str) -> str | None:
+    """Return what of `line` stands behind a `prefix` of blanks, tabs and marks of quotes; None where it ends."""
+    if line.startswith(prefix):
+        return line[len(prefix) :]
+    if not line.strip(" \t>"):
+        return "" if len(line) < len(prefix) or not line.strip() else None
+    if ">" in prefix or line.lstrip(" \t").startswith(">"):
+        return None
+    width, column = len(prefix.expandtabs(4)), 0
+    for number, sign in enumerate(line):
+        if column >= width:
+            return " " * (column - width) + line[number:]
+        if sign not in " \t":
+            return None
+        column += 4 - column % 4 if sign == "\t" else 1
+    return ""
+
+
+def _with_words(lines: list[str], found: list[Fence], word: str) -> str:
+    """Return the page with one word in the place of what each fence holds."""
+    lines = list(lines)
+    for fence in reversed(found):
+        lines[fence.line : fence.end - 1] = [f"{fence.prefix}{word}{fence.line}x"]
+    return "\n".join(lines)
+
+
+class _Watch:
+    """Has superfences write the word of each fence, and notes what it says of it."""
+
+    def __init__(self, markdown: Markdown, word: str, found: list[Fence]):
+        self.problems: list[Misread] = []
+        self.found = {f"{word}{fence.line}x": fence for fence in found}
+        self.drawn: list[Fence] = []
+        self.refused = ""
+        finder = markdown.preprocessors["fenced_code_block"]
+        for entry in getattr(getattr(finder, "extension", None), "superfences", []):
+            entry["validator"] = self._asking(entry["validator"])
+            entry["formatter"] = self._write
+        self.guesses = _guesses(markdown)
+
+    def _asking(self, validator: Any) -> Any:
+        """Return a validator that keeps what would stop the build, so that the fence is named."""
+
+        def asked(*arguments: Any) -> bool:
             try:
-                include = _include(site, line)
-            except (SnippetMissingError, OSError, ValueError) as error:
-                raise Misread(number, f"{line.strip()}: {error}") from None
-            if include:
-                includes[number] = include
-    return includes
+                return validator(*arguments)
+            except SuperFencesException as error:
+                self.refused = str(error)
+                return True
+
+        return asked
+
+    def _write(self, *, src: str, language: str | None, **_: object) -> str:
+        fence = self.found.get(src.strip())
+        if fence:
+            self.drawn.append(fence)
+            if self.refused:
+                self.problems.append(Misread(fence.line, self.refused))
+        elif language in RUNS:
+            what = "code of Python comes into the page from a file that it includes; show it in a fence here"
+            self.problems.append(Misread(1, what))
+        self.refused = ""
+        return f"<div><pre><code>{src.strip()}</code></pre></div>"
+
+    def failure(self, error: Exception, text: str) -> Misread:
+        """Return what is wrong where the site's Markdown fails on a page."""
+        if tex := getattr(error, "tex", ""):
+            if hidden := re.search(r"wzxhzdk:(\d+)", tex):  # the place of a fence
+                return Misread(self.drawn[int(hidden[1])].line, str(error))
+            formula = re.search(r"\s+".join(map(re.escape, tex.split())), text)
+            return Misread(text.count("\n", 0, formula.start()) + 1 if formula else 1, str(error))
+        line = 1
+        if isinstance(error, SnippetMissingError):
+            line = next((n for n, one in enumerate(text.split("\n"), 1) if "8<-" in one), 1)
+        said = " ".join(str(error).split())
+        return Misread(
+            line, f"the site's Markdown fails on this page: {type(error).__name__}: {said}"
+        )
 
 
-def _include(site: Markdown, line: str) -> Include | None:
+def _default_language(markdown: Markdown) -> str:
+    """Return the language that the site gives to code without a label."""
+    for extension in markdown.registeredExtensions:
+        if hasattr(extension, "get_pymdownx_highlight_settings"):
+            return extension.get_pymdownx_highlight_settings().get("default_lang") or ""
+    return ""
+
+
+def _guesses(markdown: Markdown) -> bool:
+    """Say whether the site guesses the language of code without a label."""
+    return any(
+        extension.getConfig("guess_lang", False) in (True, "block")
+        for extension in markdown.registeredExtensions
+        if type(extension).__name__ in ("HighlightExtension", "CodeHiliteExtension")
+    )
+
+
+def _is_guessed(code: str) -> bool:
+    try:
+        return isinstance(guess_lexer(code), PythonLexer)
+    except ClassNotFound:
+        return False
+
+
+def _unseen(
+    tree: Element, html: str, wanted: list[Fence], word: str, project: Project
+) -> Iterator[Misread]:
+    """Yield each fence that the site does not show as code, once and in its place; note what is a solution."""
+    parents = {child: parent for parent in tree.iter() for child in parent}
+    codes = {(code.text or "").strip(): (n, code) for n, code in enumerate(tree.iter("code"))}
+    next_drawn = math.inf
+    for fence in reversed(wanted):
+        place, element = codes.get(own := f"{word}{fence.line}x", (-1, tree))
+        if place < 0 or html.count(own) != 1 or parents[element].tag != "pre":
+            what = f"the site does not draw this fence, indented by {fence.indent}, as code, here and once"
+            yield Misread(
+                fence.line, f"{what}: look at its options, its indent, and what stands around it"
+            )
+            continue
+        if place > next_drawn:
+            yield Misread(fence.line, "the site draws this fence further down than it stands")
+        next_drawn = place
+        while (element := parents[element]) is not tree:
+            tag = str(element.tag).rpartition("}")[2]
+            hiding = [name for name in element.attrib if HIDING.fullmatch(name)]
+            hiding += ["style"] * bool(UNSEEN_STYLE.search(element.get("style", "")))
+            if hiding or tag in UNSEEN:
+                where = " ".join([tag, *hiding])
+                yield Misread(
+                    fence.line, f"this fence stands in <{where}>; the site would not show it"
+                )
+                break
+            fence.solution = fence.solution or project.solution(element)
+
+
+def _unfenced(tree: Element, prose: list[str], word: str, guesses: bool) -> Iterator[Misread]:
+    """Yield each indented piece of code that the site draws as Python."""
+    parents = {child: parent for parent in tree.iter() for child in parent}
+    for pre in tree.iter("pre"):
+        code = pre.find("code")
+        text = "".join(code.itertext()) if code is not None else ""
+        if code is None or not text.strip() or text.strip().startswith(word):
+            continue
+        language = LANGUAGE.search(" ".join(e.get("class", "") for e in (code, pre, parents[pre])))
+        if (language and language[1] in RUNS) or (not language and guesses and _is_guessed(text)):
+            first = next(line for line in text.split("\n") if line.strip()).strip()
+            at = next((n for n, line in enumerate(prose, 1) if line.strip() == first), 1)
+            yield Misread(
+                at, "the site draws this code as Python, and it does not run; write it in a fence"
+            )
+
+
+def _expand(fence: Fence, markdown: Markdown, problems: list[Misread]) -> None:
+    """Put what an include shows into `fence`, where its code is one."""
+    code = fence.text.split("\n")
+    for number, line in enumerate(code, 1):
+        if "8<-" not in line or "snippet" not in markdown.preprocessors:
+            continue
+        try:
+            include = _include(markdown, line, fence.prefix)
+            if include and (fence.text.strip() != line.strip() or fence.language not in RUNS):
+                raise ValueError(f"{FORM}; found one in other code")
+        except (SnippetMissingError, OSError, ValueError) as error:
+            problems.append(Misread(fence.line + number, f"{line.strip()}: {error}"))
+            return
+        if include:
+            fence.include = include
+            fence.text = "".join(one + "\n" for one in include.lines)
+
+
+def _include(markdown: Markdown, line: str, prefix: str) -> Include | None:
     """Return what the site makes of a line; None where it leaves it as it is."""
-    snippets, match = site.preprocessors["snippet"], INCLUDE.fullmatch(line)
+    snippets, match = markdown.preprocessors["snippet"], INCLUDE.fullmatch(line)
     snippets.seen = set()
     expanded = snippets.parse_snippets([line])
+    if expanded == [line] and not match:
+        return None
     if not match:
-        if expanded == [line]:
-            return None
         raise ValueError(FORM)
-    if expanded == [line]:
+    if expanded == [line] or ">" in prefix:
         raise ValueError(f"{FORM}; the site expands none in a block quote")
     file, section = Path(snippets.get_snippet_path(match["file"])), match["section"]
     lines = file.read_text(encoding="utf-8").split("\n")
@@ -160,167 +380,9 @@ def _include(site: Markdown, line: str) -> Include | None:
     visible = [at for at, text in enumerate(expanded) if text.strip()]
     if not visible:
         raise ValueError("the include is empty")
-    if any(map(CLOSING.match, expanded)):
+    if any((found := MARKS.match(text)) and not found["info"].strip() for text in expanded):
         raise ValueError("a fence stands in the file, and would end the one around it")
     if [lines[at - 1].strip() for at in numbers] != [text.strip() for text in expanded]:
         raise ValueError("the file includes another file; include that one by itself")
-    drawn = site.preprocessors["normalize_whitespace"].run(expanded)
     kept = slice(visible[0], visible[-1] + 1)
-    return Include(file, section, drawn[kept], numbers[kept])
-
-
-class _Finder(SuperFencesBlockPreprocessor):
-    """The site's finder of fences, watched: it notes each fence, and refuses what it passed over."""
-
-    def __init__(
-        self,
-        site: Markdown,
-        includes: dict[int, Include],
-        skipped: int,
-        made: str,
-        project: Project,
-    ):
-        super().__init__(site)
-        self.project = project
-        watched = site.preprocessors["fenced_code_block"]
-        self.config, self.extension = watched.config, watched.extension
-        self.extension.superfences = [
-            {"test": lambda _: True, "validator": self._accept, "formatter": self._note}
-        ]
-        self.includes, self.made = includes, made
-        self.skipped = skipped  # lines of the page before the first that is converted
-        self.fences: list[Fence] = []
-        self.line = self.opened = 0  # where it looks on the page, and where the last fence opened
-
-    def search_nested(self, lines: list[str]) -> list[str]:
-        try:
-            super().search_nested(self._watched(lines))
-        except (ValueError, SuperFencesException) as error:
-            raise Misread(self.line, str(error)) from None
-        rebuilt, at = [], 0  # once through the lines, each fence replaced by its mark
-        for mark, start, end in self.stack:
-            rebuilt += [*lines[at:start], mark]
-            at = end
-        return rebuilt + lines[at:]
-
-    def reassemble(self, lines: Iterator[str]) -> None:
-        """Leave it to `search_nested`, which has a list of them."""
-
-    def _watched(self, lines: list[str]) -> Iterator[str]:
-        """Give superfences line by line, and look at what it made of each."""
-        first = self.skipped + 1
-        for self.line, self.text in enumerate(lines, first):
-            before, count = self.fence, len(self.fences)
-            yield self.text
-            if self.fence and not before:
-                self.opened = self.line
-            elif self.fence:
-                self._check_inside()
-            elif not before:
-                self._check_outside()
-            elif len(self.fences) == count:
-                what = "this line is indented less than its fence, which opened on line"
-                raise ValueError(f"{what} {self.opened}")
-        if self.fence:
-            self.line = self.opened
-            raise ValueError(f"unclosed fence; no closing {self.fence} was found")
-
-    def _check_outside(self) -> None:
-        """Raise where prose holds what looks like code."""
-        if opening := OPENING.match(self.text):
-            what = f"cannot read the info string `{opening['info'].strip()}`"
-            raise ValueError(f'{what}; wanted `language key="value" …`')
-        if MISPLACED.search(self.text) and MISPLACED.search(CODE_SPAN.sub("", self.text)):
-            raise ValueError("a fence opens on a line of its own; here it is drawn as text")
-        if self.line in self.includes:
-            raise ValueError(f"{FORM}; found one in the text")
-
-    def _check_inside(self) -> None:
-        """Raise where a line of code almost ends its fence, or begins another one."""
-        opening = OPENING.match(self.text)
-        marks = self.text.strip("> ")[: len(self.fence)]
-        if opening and opening["info"].strip() and marks == self.fence:
-            what = f"unclosed fence; {self.text.strip()} on line {self.line} would open inside it"
-            self.line = self.opened
-            raise ValueError(f"{what}. Close it before, or open it with more marks")
-        close = CLOSING.match(self.text)
-        if close and close["marks"].startswith(self.fence):
-            raise ValueError(
-                f"found {self.text.strip()} inside the fence that {self.fence} opened on line "
-                f"{self.opened}; close with the same marks and indent, or open with a longer fence"
-            )
-
-    def _accept(self, language: str | None, inputs: dict[str, str], options, attrs, md) -> bool:
-        """Take what superfences read of an info string, if the book allows it."""
-        # It reads a flag as a key whose value is its own name.
-        options |= {key: "" if value == key else value for key, value in inputs.items()}
-        try:
-            self.project.check_opening(language or "", options)
-        except ValueError as error:
-            raise SuperFencesException(str(error)) from None
-        if self.classes:
-            raise SuperFencesException(f"cannot read `.{self.classes[0]}` in `{self.text.strip()}`")
-        for key in options:
-            if len(re.findall(rf"\s{key}=[\"']", self.text)) > 1:
-                raise SuperFencesException(f"option `{key}` is given twice")
-        return True
-
-    def _note(self, *, src: str, language: str | None, options: dict[str, str], **_: object) -> str:
-        """Note the fence that ends here; return the mark that stands for what it draws."""
-        fence = Fence(self.opened, self.line, self.ws, self.fence, language or "", options)
-        fence.text = src + "\n" if self.code else ""
-        included = [line for line in range(self.opened, self.line) if line in self.includes]
-        if included:
-            if fence.language not in RUNS or "\n" in src.strip():
-                self.line = included[-1]
-                raise SuperFencesException(f"{FORM}; found one in other code")
-            fence.include = self.includes[included[0]]
-            fence.text = "".join(line[fence.indent :] + "\n" for line in fence.include.lines)
-        mark = f'{self.made}="{len(self.fences)}"'
-        self.fences.append(fence)
-        # As deep as what the site draws, since markup that is left open may reach into it.
-        tag = "figure" if fence.language in self.project.kinds else "div"
-        return f"<{tag} {mark}><pre {self.made}><samp {mark}>.</samp></pre></{tag}>"
-
-
-def _check_marks(root: Element, fences: list[Fence], mark: str) -> None:
-    """Raise unless `root` shows the marks of `fences` in order, each as often as it was made.
-
-    Fills in which fences are solutions.
-    """
-    parents = {child: parent for parent in root.iter() for child in parent}
-    marks = [
-        (element, number_marked)
-        for element in root.iter()
-        if (number_marked := element.get(mark, "")).isdigit()
-    ]
-    times = Counter(number for _, number in marks)
-    tabs: dict[Element, tuple[Element, int]] = {}  # a set of tabs → the one that runs, and its line
-    for number, fence in enumerate(fences):
-        pair, name = marks[2 * number : 2 * number + 2], str(number)
-        if times[name] != 2 or any(number_marked != name for _, number_marked in pair):
-            what = f"the site does not draw this fence, indented by {fence.indent}, here and once"
-            where = "it stands in no list, note or tab so far in, or in other markup"
-            raise Misread(fence.line, f"{what}: {where}")
-        element = pair[1][0]
-        while (element := parents[element]) is not root:
-            hiding = "".join(f" {name}" for name in element.attrib if HIDING.fullmatch(name))
-            if hiding or not SEEN_IN.fullmatch(element.tag):
-                what = f"this fence stands in <{element.tag}{hiding}>; the site would not show it"
-                raise Misread(fence.line, what)
-            if fence.language in RUNS and element.get("class") == "tabbed-block":
-                tab, line = tabs.setdefault(parents[element], (element, fence.line))
-                if tab is not element:
-                    what = f"two tabs of one set run code, and the first is on line {line}"
-                    why = "a page is one program, which would run both one after the other"
-                    raise Misread(fence.line, f"{what}; {why}")
-            fence.solution = fence.solution or _is_solution(element)
-
-
-def _is_solution(element: Element) -> bool:
-    summary = element.findtext("summary") or ""
-    return (
-        element.tag == "details"
-        and "success" in element.get("class", "").split()
-        and summary.startswith("Solution")
-    )
+    return Include(file, section, expanded[kept], numbers[kept])

@@ -132,8 +132,6 @@ def _check(new: Page, page: Page, results: list[Result]) -> None:
 def _edit(page: Page, block: Block, printed: str) -> Edit:
     """Return the edit that adds, deletes or replaces the output of `block`."""
     end = block.fence.end
-    if block.is_bound:
-        return slice(end - 1, end), [printed.rstrip("\n")]
     if block.output is None:
         new = [block.fence.prefix.rstrip(), *fence_lines(block.fence, "output", printed)]
         return slice(end, end), new

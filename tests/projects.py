@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # The Markdown of this site, and what the book adds to the checker.
 SETTINGS = {
     "mkdocs.yml": (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
-    "pyproject.toml": '[tool.literate]\nproject = "book.project:PROJECT"\n',
+    "pyproject.toml": '[tool.literate]\nproject = "book.project:PROJECT"\nprose = true\n',
 }
 
 

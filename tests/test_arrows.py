@@ -20,7 +20,7 @@ MAY = {
     "tools": {"literate", "book", "processor", "snippets"},
 }
 # What configuration has a module load: the checker reads mkdocs.yml and pyproject.toml.
-READS = {"mkdocs.yml": "literate.site_markdown", "pyproject.toml": "literate.settings"}
+READS = {"mkdocs.yml": "literate.site", "pyproject.toml": "literate.settings"}
 
 
 @cache

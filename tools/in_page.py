@@ -8,6 +8,7 @@ written into `small_torch/runs.json`: {page: {number of the block: why}}, of a p
 difference is an error.
 """
 
+import ast
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from literate import compare, needs
+from literate import compare
 from literate.page import Block, Page, pages, read
 
 ROOT = Path(__file__).parents[1]
@@ -107,13 +108,18 @@ def _robbed(steps: list[Block], unrun: dict[int, str]) -> Iterator[int]:
 
 
 def _names(code: str) -> tuple[set[str], set[str], set[str]]:
-    """Return the names of the page that a block makes or changes, those that it uses, and those that it imports."""
+    """Return the names that a block makes or changes, those that it uses, and those that it imports."""
     makes, uses, imports = set[str](), set[str](), set[str]()
-    for made, changed, used, imported in needs.names(code):
-        uses |= used - makes
-        makes |= made | changed
-        imports |= imported
-    return makes, uses, imports
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (uses if isinstance(node.ctx, ast.Load) else makes).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            makes.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports |= {(name.asname or name.name).partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            makes |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return makes | imports, uses, imports
 
 
 def unrun_blocks(page: Page, unrun: dict[int, str]) -> dict[str, str]:
@@ -139,13 +145,13 @@ def main(names: list[str]) -> int:
     chosen = [read(ROOT / name) for name in names] or [*all_pages()]
     for page in chosen:
         unrun, reports = found(page, node)
-        record[page.name] = unrun_blocks(page, unrun)
-        print(f"{page.name}: {len(page.blocks) - len(record[page.name])} of {len(page.blocks)}")
+        record[page.key] = unrun_blocks(page, unrun)
+        print(f"{page.name}: {len(page.blocks) - len(record[page.key])} of {len(page.blocks)}")
         for report in reports:
             print(report)
         wrong += len(reports)
     node.close()
-    there = {page.name for page in all_pages()}
+    there = {page.key for page in all_pages()}
     kept = {name: record[name] for name in sorted(record) if record[name] and name in there}
     RECORD.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return 1 if wrong else 0

@@ -5,10 +5,12 @@ import re
 import pytest
 from bs4 import BeautifulSoup
 
+from book import drawing
 from literate import export, record
 from literate.page import PageError, read
 from literate.prose import unsupported_numbers
-from literate.site_markdown import markdown
+from literate.site import markdown
+from tests.pages import ROOT
 
 FIGURE = """\
 # A page
@@ -75,35 +77,69 @@ def test_two_drawings_may_use_one_id(book, shown):
     ("old", "new", "said"),
     [
         ("</svg>", "", r"boxes\.svg:\d+: not well-formed"),
-        ("<text>", "<script>x()</script><text>", r"boxes\.svg: a page holds no <script>"),
+        ("<svg xmlns", "<svg xmln", r"boxes\.svg: it begins with <svg>; wanted <svg xmlns="),
+        ("<text>", "<text style='top:0'>", r"boxes\.svg: <text> has `style`"),
+        ("<text>", "<text fill='#111'>", r"boxes\.svg: fill=.* fits one colour scheme"),
+        ("<text>", "<script>x()</script><text>", r"boxes\.svg: a drawing holds no <script>"),
+        ("<text>", "<style>text{}</style><text>", r"boxes\.svg: its <style> is not `STYLE`"),
+        ("<text>", "<title>T</title><text>", r"boxes\.svg: it holds a <title>; the line"),
+        ("width=", "role='img' width=", r"boxes\.svg: <svg> has `role`, which the page gives it"),
+        ("<text>", '<pre xmlns="http://www.w3.org/1999/xhtml">1</pre><text>', "another language"),
+        ("<text>", '<text xml:space="preserve">', r"boxes\.svg: <text> or an attribute .*another"),
+        ("a &lt; b", "a \u202e b", r"boxes\.svg: the control character U\+202E"),
+        ('id="arrow"', 'id="title"', r"boxes\.svg: the address `boxes-title` is taken"),
     ],
 )
 def test_what_a_drawing_may_not_hold_is_an_error_at_its_line(shown, old, new, said):
+    assert old in SVG
     with pytest.raises(PageError, match=said) as raised:
         shown(SVG.replace(old, new, 1))
     assert raised.value.line == 5
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "line", "said"),
     [
-        ("boxes.svg", "boxen.svg", r"boxen\.svg: No such file"),
-        (' "From a < b"', "", "a drawing stands alone on its line"),
-        ("![", "See ![", "a drawing stands alone on its line"),
-        ('<figure class="diagram">', "<figure>", "a drawing stands alone on its line, in <figure"),
-        ("(drawings", "(./drawings", "a drawing stands alone"),
+        (
+            "boxes.svg",
+            "boxen.svg",
+            5,
+            r"boxen\.svg: there is no such drawing; in its folder: boxes",
+        ),
+        (' "From a < b"', "", 5, "a drawing stands alone on its line"),
+        ("![", "See ![", 5, "a drawing stands alone on its line"),
+        ('b")', 'b") here', 5, "a drawing stands alone on its line"),
+        (
+            '<figure class="diagram">',
+            "<figure>",
+            5,
+            "a drawing stands alone on its line, in <figure",
+        ),
+        ("(drawings", "(./drawings", 5, "a drawing stands alone"),
+        ("# A page", "```text", 5, "a drawing in a fence"),
     ],
 )
-def test_a_line_that_shows_no_drawing_is_an_error(shown, old, new, said):
+def test_a_line_that_shows_no_drawing_is_an_error(shown, old, new, line, said):
+    assert old in FIGURE
+    end = "```\n" if new == "```text" else ""
     with pytest.raises(PageError, match=said) as raised:
-        shown(figure=FIGURE.replace(old, new, 1))
-    assert raised.value.line == 5
+        shown(figure=FIGURE.replace(old, new, 1) + end)
+    assert raised.value.line == line
 
 
 def test_the_style_that_a_drawing_has_by_itself_stays_in_its_file(shown):
-    page = shown(SVG.replace("<!-- a remark -->", "<style>text{fill:red}</style>"))
+    page = shown(SVG.replace("<!-- a remark -->", f"<style>{drawing.STYLE}</style>"))
     assert "<svg" in page.shown
     assert "<style" not in page.shown
+
+
+def test_a_drawing_by_itself_has_the_colours_of_the_page():
+    css = (ROOT / "docs/assets/book.css").read_text(encoding="utf-8")
+    schemes = re.findall(r'scheme="(?:default|slate)"\] \{\n( +--book-paper.*?)\}', css, re.S)
+    for scheme, style in zip(schemes, drawing.STYLE.split("@media"), strict=True):
+        names = ("paper", "ink", "accent")
+        page = [re.search(rf"--book-{name}: (\S+);", scheme)[1] for name in names]
+        assert re.findall(r"#\w+", style) == page
 
 
 def test_another_drawing_is_another_page(book, shown):

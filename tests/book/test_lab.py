@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from book import lab
-from literate import site_markdown
+from literate import site
 
 ROOT = Path(__file__).parents[2]
 LABS = sorted(ROOT.glob("docs/labs/*.ipynb"))
@@ -40,7 +40,7 @@ def clean(whole):
 
 
 def drawn(text):
-    html = site_markdown.markdown(ROOT).convert(text)
+    html = site.markdown(ROOT).convert(text)
     return BeautifulSoup(re.sub("<a class=.headerlink.*?</a>", "", html), "html.parser")
 
 

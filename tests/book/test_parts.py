@@ -7,7 +7,7 @@ import yaml
 
 from book import parts, prepare
 from literate import page
-from literate.site_markdown import markdown
+from literate.site import markdown
 from tests.projects import ROOT
 
 SETTINGS = yaml.unsafe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))

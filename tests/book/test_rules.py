@@ -1,4 +1,4 @@
-"""A link of a page leads to a file, and an exercise has all its parts: what breaks this is named by its line."""
+"""What breaks a rule of this book is named by its line: links, exercises, veils, front matter, HTML, hidden code."""
 
 import pytest
 
@@ -121,3 +121,69 @@ def test_an_output_is_veiled_where_the_text_asks_to_predict_it_and_nowhere_else(
     drawn(book, PREDICTED)
     with pytest.raises(PageError, match=rf"docs/page\.md:\d+: {said}"):
         drawn(book, PREDICTED.replace(old, new))
+
+
+FRONT = {
+    "a mark": ("title: x\ncheck: {record: {outputs: 57}}", 3, "found `check`"),
+    "a mark merged in": ("<<: {check: {outputs: 57}}", 2, "found `<<`"),
+    "a title that is none": ("title:", 2, "plain text"),
+    "a tag": ("title: x <p class=mark>57 outputs</p>", 2, "plain text"),
+    "what is hidden, in words": ("hide: toc", 2, "`hide` wants a list of navigation and toc"),
+    "code": ("x: |\n  ```python\n  a = 1\n  ```", 2, "found `x`"),
+}
+
+
+@pytest.mark.parametrize(("front", "line", "words"), FRONT.values(), ids=FRONT)
+def test_front_matter_sets_what_it_is_for_and_nothing_else(book, front, line, words):
+    drawn(book, "---\ntitle: Keys & values\nhide: [toc, navigation]\n---\n\n# A page\n")
+    with pytest.raises(PageError, match=rf"^docs/page\.md:{line}: .*{words}"):
+        drawn(book, f"---\n{front}\n---\n\n# A page\n")
+
+
+PYTHON = "```python\nprint(1)\n```\n"
+MISLEADING = {
+    "a tag that hides": ("# A\n\n<style>\n</style>\n", "3: a page holds no <style>"),
+    "an output by hand": ("# A\n\nThen <samp>1</samp>.\n", "3: a page holds no <samp>"),
+    "one address twice": ("# A\n\n## B { #b }\n\n## C { #b }\n", "5: the address `b` is taken"),
+    "a formula that is none": ("# A\n\nIt is $ \\frac{1}{2} $.\n", "3: the site shows `\\frac`"),
+    "a formula that does not end": (
+        "# A\n\nIt is\n\n$$\na + b\n\nMore.\n",
+        "5: the site shows `$$`",
+    ),
+    "a fence that is none": ("# A\n\n```text who\n1\n```\n", "3: the site draws no code"),
+    "code in a comment": ("# A\n\n<!-- python\nx = 1\n-->\n", "3: code in a comment"),
+    "a skipped block": ('# A\n\n```{ .python skip="why" }\n1\n```\n', "3: unknown option `skip`"),
+    "a tab in code": ("# A\n\n```python\nx = '\t'\n```\n", "3: a tab in this fence"),
+    "an include in the text": (
+        '# A\n\n--8<-- "part.py"\n',
+        "3: an include stands in a `python` fence",
+    ),
+    "an include in a text": ('# A\n\n```text\n--8<-- "part.py"\n```\n', "4: an include stands"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), MISLEADING.values(), ids=MISLEADING)
+def test_what_would_mislead_by_accident_is_named(book, text, said):
+    with pytest.raises(PageError) as error:
+        drawn(book, text)
+    assert str(error.value).startswith(f"docs/page.md:{said}")
+
+
+def test_what_pages_write_as_html_and_only_talk_of_it_is_drawn(book):
+    figure = '<figure class="diagram">\n<svg viewBox="0 0 9 9">\n<text>a</text></svg>\n<figcaption>It <em>is</em>.'
+    said = "Write `<style>`, $a<b$ and `\\frac`, `$$` or ```` ``` ````; see <https://example.org>, <br>it costs $5."
+    drawn(book, f"# A\n\n{figure}</figcaption>\n</figure>\n\n{said}\n\n$$\n\\frac{{a}}{{b}}\n$$\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("docs/files/helper.PY", "files of data alone; .*: helper.PY"),
+        ("docs/files/deep/a.pt", "files of data alone; .*: deep"),
+        ("docs/part/two.ipynb", "a notebook stands in docs/labs/, .*two.ipynb"),
+    ],
+)
+def test_a_file_that_stands_where_it_should_not_is_refused_by_its_name(book, name, said):
+    book.page("", name)
+    with pytest.raises(PageError, match=said):
+        drawn(book, "# A\n")

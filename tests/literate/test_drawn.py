@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from pytest_codeblocks import extract_from_file
 
-from literate import site_markdown
+from literate import site
 from literate.page import PageError, read
 from tests.chance import fuzz
 from tests.literate.test_page import FORMS
@@ -30,7 +30,7 @@ def seen(element):
 def drawn(path):
     """Return what the site draws of a page: each visible block of Python, each visible output."""
     text = path.read_text(encoding="utf-8-sig").lstrip("\n")
-    html = site_markdown.markdown(path.parents[1]).convert(text)
+    html = site.markdown(path.parents[1]).convert(text)
     boxes = list(seen(html5lib.parseFragment(html, "article", namespaceHTMLElements=False)))
     python = {"language-python", "language-py", "language-python3", "language-py3"}
     return (
@@ -45,7 +45,9 @@ def text_of(box, tag):
 
 def ran(path):
     """Return the text of each block of a page that runs, and of each output that is compared."""
-    blocks = read(path).blocks
+    page = read(path)
+    page.check_drawn()
+    blocks = page.blocks
     return (
         [block.code.strip("\n") for block in blocks],
         [block.output.text.strip("\n") for block in blocks if block.output],

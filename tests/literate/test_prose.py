@@ -54,36 +54,27 @@ def test_a_printed_number_may_be_rounded_and_written_as_people_write(book, text)
     ("text", "number"),
     [
         ("It prints 0.28812.", "0.28812"),
-        ("It prints 0.288.", "0.288"),
         ("A share of 29.9 %.", "29.9 %"),
         ("A share of 28.9 in all.", "28.9"),
         ("From 1,048,676 pairs.", "1,048,676"),
-        ("From $1{,}048{,}676$ pairs.", "1{,}048{,}676"),
         ("The highest is −0.289.", "−0.289"),
-        ("A part in 5.81e-07.", "5.81e-07"),
         ("A part in 5.81 · 10⁻⁷.", "5.81 · 10⁻⁷"),
         ("In code it is `0.28812`.", "0.28812"),
-        ("- a list of 0.288", "0.288"),
         ("| a |\n|---|\n| 0.288 |", "0.288"),
-        ("!!! note\n    Inside, 0.288.", "0.288"),
         ("<svg><text>0.288</text></svg>", "0.288"),
-        ("A pair of 2048 in all.", "2048"),
         ("A pair of 20 in all.", "20"),
-        ("A share of 0.7.", "0.7"),
         ("Out of 0144.5.", "0144.5"),
+        ("It is so since 13 heads.", "13"),
+        ("A window of 2000 tokens.", "2000"),
         ("Places 144.5–500.", "500"),
-        ("Places 144.5-500.", "500"),
         ("It takes 0.4812x as long, or 0.289x.", "0.4812"),
-        ("It takes 481ms.", "481"),
         ("It is 16× as fast.", "16"),
         ("A footnote.[^1]\n\n[^1]: It was 777.", "777"),
         ('See [this](other.md "It was 777").', "777"),
         ('![Pairs](a.png "All 777 pairs")', "777"),
-        ("![All 777 pairs](a.png)", "777"),
         ("In code it is `(0.289, 777)`.", "777"),
         ('```text title="777 pairs"\n888\n```', "777"),
         ("## Sources of error\n\nPage 777.", "777"),
-        ("## Versions that lose 777\n", "777"),
     ],
 )
 def test_a_stale_number_is_named_as_it_is_written(book, text, number):
@@ -95,11 +86,6 @@ def test_a_complaint_names_the_line_and_the_nearest_printed_numbers(book):
     (found,) = complaints(book, "Right: 0.289.\nOn the next line\nit is 0.281.")
     assert found.startswith("docs/page.md:15: 0.281 ")
     assert found.endswith("; nearest: -144.5, 5.812e-06, 0.28912, 1536")
-
-
-def test_a_number_below_all_has_its_nearest_above(book):
-    (found,) = complaints(book, "It prints -777.")
-    assert found.endswith("; nearest: -144.5, 5.812e-06")
 
 
 def test_a_caption_is_prose(book):
@@ -161,12 +147,6 @@ def test_names_years_versions_and_addresses_are_no_results(book, text):
     assert complaints(book, text) == []
 
 
-@pytest.mark.parametrize("text", ["28.9", "28.91 in all", "0.28912 %", "144.5 per cent"])
-def test_a_percent_sign_means_a_hundredth(book, text):
-    (found,) = complaints(book, f"A share of {text}.")
-    assert f": {text.removesuffix(' in all')} stands" in found
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -195,12 +175,6 @@ def test_what_computes_nothing_holds_nothing(book, code):
 def test_titles_labels_and_matrices_by_hand_hold_nothing(book, fence):
     page = f"```python\nprint(1)\n```\n\n{fence}\n\nIt is 777.\n"
     assert any(": 777 stands" in found for found in unsupported_numbers(book.read(page)))
-
-
-def test_a_caption_over_several_lines_is_read(book):
-    figure = "```attention\ncaption: >-\n  Falls to\n  0.281\ntokens: a\n```\n"
-    (found,) = complaints(book, figure)
-    assert found.startswith("docs/page.md:16: 0.281 ")
 
 
 TABLE = """
@@ -305,16 +279,8 @@ def test_an_equation_must_be_right_and_then_holds_its_terms(book, text, wrong):
     assert wrong or complaints(book, text) == []
 
 
-def test_prose_goes_on_after_the_sources(book):
-    assert len(complaints(book, "## Sources\n\nPage 777.\n\n## After\n\nThere are 777.")) == 1
-
-
 def test_a_stray_backtick_hides_no_later_paragraph(book):
     assert len(complaints(book, "A stray ` here.\n\nIt is 0.281, and ` again.")) == 1
-
-
-def test_a_number_in_code_hides_no_text_after_it(book):
-    assert len(complaints(book, "It is `0.289`, then 0.281, and `x`.")) == 1
 
 
 def test_the_page_that_a_sentence_links_holds_its_number(book):

@@ -269,28 +269,12 @@ def test_a_check_keeps_the_record(project):
 
 # ---- What nobody can forge. ----
 
-RECORD = "record: {outputs: 57, torch: 9.9.9, python: '3', platform: Abacus, date: 2030-01-01}"
-FORGERIES = {
-    "a mark": (f"title: x\ncheck: {{{RECORD}}}", 3, "found `check`"),
-    "a mark merged in": (f"<<: {{check: {{{RECORD}}}}}", 2, "found `<<`"),
-    "a mark that a title draws": ("title: x <p class=mark>57 outputs</p>", 2, "plain text"),
-    "what is hidden, in words": ("hide: toc", 2, "`hide` wants a list of navigation and toc"),
-}
 
-
-@pytest.mark.parametrize(("front", "line", "words"), FORGERIES.values(), ids=FORGERIES)
-def test_front_matter_sets_what_it_is_for_and_nothing_else(book, front, line, words):
-    with pytest.raises(reader.PageError) as said:
-        book.read(f"---\n{front}\n---\n\n# A page\n")
-    assert str(said.value).startswith(f"docs/page.md:{line}: ")
-    assert words in str(said.value)
-
-
-def test_a_title_a_description_and_what_is_hidden_are_an_authors(book):
-    front = (
-        "title: Keys & values\ndescription: >-\n  Two lines,\n  one text.\nhide: [toc, navigation]"
-    )
-    assert book.read(f"---\n{front}\n---\n\n# A page\n").fences == []
+def test_a_forged_mark_fails_the_run_and_says_where(project):
+    write(project, "docs/a.md", f"---\ncheck: {{outputs: 57}}\n---\n{PAGE}")
+    result = run(project, "docs/a.md")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["docs/a.md:2: front matter sets title, description and hide*"])
 
 
 def test_what_a_builder_takes_for_metadata_counts_for_nothing():

@@ -18,7 +18,7 @@ import nbformat
 import pytest
 from PIL import Image
 
-from book import parts, prepare, search
+from book import parts, prepare, search, take_away
 from literate import compare, export, page
 from tests import pages
 from tests.site import book
@@ -280,7 +280,7 @@ def test_a_chapter_leads_to_its_notebook_in_colab_which_finds_its_files(site, ru
     name = running.name.removeprefix("docs/").removesuffix(".md")
     every = book.parsed(site / f"{name}.html").xpath("//a/@href")
     links = [link for link in every if link.startswith("https://colab.research.google.com")]
-    practised = [f"{name}-practice.ipynb"] * (export.EXERCISES in running.lines)
+    practised = [f"{name}-practice.ipynb"] * (take_away.EXERCISES in running.lines)
     files = [] if name == "index" else [f"{name}.ipynb", *practised]
     assert links == [PUBLISHED + file for file in files]
     for file in files:
