@@ -8,7 +8,7 @@ from torch.autograd import gradgradcheck
 from snippets.attention_backward import attention
 from snippets.attention_masks import keep_window
 from tests.snippets.facts import assert_equal, refuses, works
-from tests.snippets.parts import Case, T, close, alike, draw, heads
+from tests.snippets.parts import Case, T, alike, close, draw, heads
 
 CAUSAL = torch.ones(3, 4, dtype=torch.bool).tril()
 EMPTY_ROW = torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]])

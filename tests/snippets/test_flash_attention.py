@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.flash_attention import flash_attention
 from tests.snippets.facts import refuses, works
-from tests.snippets.parts import Case, close, alike, draw, heads
+from tests.snippets.parts import Case, alike, close, draw, heads
 
 PADDING = torch.tensor([[True] * 6 + [False] * 4, [False] * 5 + [True] * 5])
 

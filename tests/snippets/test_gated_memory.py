@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from snippets.gated_memory import gated_memory
 from tests.snippets.facts import refuses
-from tests.snippets.parts import Case, T, close, alike, draw, heads, some
+from tests.snippets.parts import Case, T, alike, close, draw, heads, some
 
 NAMES = ("query", "key", "value", "log_decay", "beta")
 

@@ -15,7 +15,7 @@ from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.kv_cache import KVCache
 from snippets.multi_head_attention import MultiHeadAttention
 from tests.snippets.facts import refuses
-from tests.snippets.parts import ROOT, VOCABULARY, Case, close, alike, draw, tokens
+from tests.snippets.parts import ROOT, VOCABULARY, Case, alike, close, draw, tokens
 
 VOCAB, CONTEXT = 11, 8
 WINDOW = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).tril().triu(-2)

@@ -9,7 +9,7 @@ from snippets.grouped_query_attention import GroupedQueryAttention, sink_attenti
 from snippets.kv_cache import KVCache
 from snippets.rope import RotaryPositions
 from tests.snippets.facts import copy_weights, refuses
-from tests.snippets.parts import Case, T, close, alike, draw, heads, some, texts
+from tests.snippets.parts import Case, T, alike, close, draw, heads, some, texts
 
 
 def turn(x, positions):

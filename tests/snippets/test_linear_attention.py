@@ -6,7 +6,7 @@ import torch
 
 from snippets.linear_attention import elu_plus_one, linear_attention
 from tests.snippets.facts import refuses
-from tests.snippets.parts import Case, close, alike, draw, heads
+from tests.snippets.parts import Case, alike, close, draw, heads
 
 
 def drawn(*shape):
