@@ -254,6 +254,9 @@ UNSEEN = {
     "a comment": "<!--\nF\n-->\n",
     "a script": "<script>\n\nF\n\n</script>\n",
     "a text box": "# A <textarea>\n\nF\n",
+    "markup that Python-Markdown draws twice": (
+        "# A\n\n\n<![CDATA[\n\n<div>\n```py\n```\n\n</div>\n\n<div>\nF\n\n</div>\n"
+    ),
     "a hidden box": "<div hidden markdown>\n\nF\n\n</div>\n",
     "a box of another style": '<div style="display: none">\nF\n</div>\n',
     "a hidden word that never ends": "Some <b hidden>text\n\nF\n",
