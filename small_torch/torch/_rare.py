@@ -1,7 +1,11 @@
 """Operations that few pages ask for, made of others; `_ops.py` imports them when one is called."""
 
+import math
+
 from torch._dtypes import bool_, int64
-from torch._ops import bincount, cat, norm
+from torch._join import cat
+from torch._reduce import bincount, norm
+from torch._signatures import lacks
 from torch._tensor import Tensor, tensor
 
 _sorted = sorted
@@ -25,9 +29,7 @@ def kron(input, other):
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim is not None:
-        raise NotImplementedError(
-            "torch.unique of a dim is not in the small torch of this page; open the page in Colab"
-        )
+        raise lacks("torch.unique(dim=)")
     numbers = input._flat()
     values = _sorted({*numbers})
     places = {value: place for place, value in enumerate(values)}
@@ -65,3 +67,105 @@ def roll(input, shifts, dims=None):
 
 def cdist(x1, x2, p=2.0):
     return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+
+
+def ties(input, dim, k, largest):
+    """Return which `k` numbers PyTorch finds greatest, or least, in its order of those that are equal."""
+    rows = input.movedim(dim, -1)
+    size = rows._shape[-1]
+    found = []
+    for row in rows.reshape(-1, size).tolist():
+        order = Order(row, largest)
+        order.first(k)
+        found.append(order.places[:k])
+    return tensor(found, dtype=int64).reshape(*rows._shape[:-1], k).movedim(-1, dim).contiguous()
+
+
+class Order:
+    """Places in a row, put in order as the C++ library does it that PyTorch is built with; equal numbers may trade."""
+
+    def __init__(self, row, largest):
+        self.places = list(range(len(row)))
+        plain = [-number if largest else number for number in row]
+        last = -math.inf if largest else math.inf  # nan is the greatest of all
+        self.keys = [number if number == number else last for number in plain]
+
+    def before(self, a, b):
+        return self.keys[a] < self.keys[b]
+
+    def first(self, k):
+        """Bring the first `k` to the front, in order."""
+        if k * 64 <= len(self.places):
+            return self.select_by_heap(k)
+        start, end, nth = 0, len(self.places), k - 1
+        while end - start > 3:
+            cut = self.partition(start, end)
+            start, end = (cut, end) if cut <= nth else (start, cut)
+        self.insert(start, end)
+        self.sort(0, k - 1)
+        return None
+
+    def sort(self, start, end):
+        whole = end
+        stack = [(start, end)]
+        while stack:
+            start_, end_ = stack.pop()
+            while end_ - start_ > 16:
+                cut = self.partition(start_, end_)
+                stack.append((cut, end_))
+                end_ = cut
+        self.insert(start, whole)
+
+    def partition(self, start, end):
+        p, before = self.places, self.before
+        a, b, c = start + 1, start + (end - start) // 2, end - 1
+        if before(p[a], p[b]):
+            middle = b if before(p[b], p[c]) else c if before(p[a], p[c]) else a
+        else:
+            middle = a if before(p[a], p[c]) else c if before(p[b], p[c]) else b
+        p[start], p[middle] = p[middle], p[start]
+        low, high = start + 1, end
+        while True:
+            while before(p[low], p[start]):
+                low += 1
+            high -= 1
+            while before(p[start], p[high]):
+                high -= 1
+            if low >= high:
+                return low
+            p[low], p[high] = p[high], p[low]
+            low += 1
+
+    def insert(self, start, end):
+        p = self.places
+        for at in range(start + 1, end):
+            place, to = p.pop(at), at
+            while to > start and self.before(place, p[to - 1]):
+                to -= 1
+            p.insert(to, place)
+
+    def select_by_heap(self, k):
+        p = self.places
+        for parent in range((k - 2) // 2, -1, -1):
+            self.sift(parent, k, p[parent])
+        for at in range(k, len(p)):
+            if self.before(p[at], p[0]):
+                place, p[at] = p[at], p[0]
+                self.sift(0, k, place)
+        for last in range(k - 1, 0, -1):
+            place, p[last] = p[last], p[0]
+            self.sift(0, last, place)
+
+    def sift(self, hole, size, place):
+        p, top, child = self.places, hole, hole
+        while child < (size - 1) // 2:
+            child = 2 * (child + 1)
+            if self.before(p[child], p[child - 1]):
+                child -= 1
+            p[hole], hole = p[child], child
+        if size % 2 == 0 and child == (size - 2) // 2:
+            child = 2 * child + 1
+            p[hole], hole = p[child], child
+        while hole > top and self.before(p[(hole - 1) // 2], place):
+            p[hole], hole = p[(hole - 1) // 2], (hole - 1) // 2
+        p[hole] = place

@@ -5,14 +5,7 @@ from collections import defaultdict
 
 import torch
 from torch import _ops
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise NotImplementedError(
-        f"torch.optim.{name} is not in the small torch of this page; open the page in Colab"
-    )
+from torch._signatures import absent, lacks
 
 
 class Optimizer:
@@ -129,9 +122,7 @@ class Adam(Optimizer):
             if not 0 <= beta < 1:
                 raise ValueError(f"Invalid beta parameter at index {place}: {beta}")
         if amsgrad:
-            raise NotImplementedError(
-                f"{type(self).__name__}(amsgrad=True) is not in the small torch of this page; open the page in Colab"
-            )
+            raise lacks(f"{type(self).__name__}(amsgrad=True)")
         settings = {
             "lr": lr,
             "betas": betas,
@@ -179,3 +170,6 @@ class AdamW(Adam):
 
 # Settings of PyTorch's that change nothing here, and stand in what a group prints.
 _UNUSED = {"foreach": None, "differentiable": False, "fused": None}
+
+
+__getattr__ = absent("torch.optim", globals())
