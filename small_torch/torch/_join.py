@@ -356,8 +356,10 @@ for _name in ("view_as_real", "view_as_complex", "polar", "complex_"):
     FUNCTIONS[_name.rstrip("_")] = _later("_complex", _name)
 for _name in ("angle", "conj"):
     function(_name)(_later("_complex", _name))
-for _name in ("cdist", "diff", "kron", "roll", "searchsorted", "unique"):
+for _name in ("diff", "kron", "roll", "unique"):
     function(_name)(_later("_rare", _name))
+for _name in ("cdist", "einsum", "searchsorted"):
+    FUNCTIONS[_name] = _later("_rare", _name)
 _parts = _later("_complex", "parts")
 Tensor.real = property(lambda self: _parts(self, self.dtype)[0] if self.dtype.kind == 3 else self)
 Tensor.imag = property(lambda self: _parts(self, self.dtype)[1])

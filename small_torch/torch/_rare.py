@@ -2,6 +2,7 @@
 
 import math
 
+from torch._autograd import titled
 from torch._dtypes import bool_, int64
 from torch._join import cat
 from torch._reduce import bincount, norm
@@ -12,6 +13,8 @@ _sorted = sorted
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
+    if not input.dim():
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     parts = [part for part in (prepend, input, append) if part is not None]
     found = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
@@ -65,8 +68,13 @@ def roll(input, shifts, dims=None):
     return found
 
 
-def cdist(x1, x2, p=2.0):
-    return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
+    for name, x in (("X1", x1), ("X2", x2)):
+        if x.dim() < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.dim()}D")
+        if x.dtype.name not in ("float32", "float64"):
+            raise NotImplementedError(f"\"cdist\" not implemented for '{x.dtype.scalar}'")
+    return titled(norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1), "CdistBackward0")
 
 
 def ties(input, dim, k, largest):
@@ -169,3 +177,70 @@ class Order:
         while hole > top and self.before(p[(hole - 1) // 2], place):
             p[hole], hole = p[(hole - 1) // 2], (hole - 1) // 2
         p[hole] = place
+
+
+def einsum(equation, *operands):
+    """Sum products over the letters that the result leaves out."""
+    operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    given, arrow, wanted = equation.replace(" ", "").partition("->")
+    parts = given.split(",")
+    if len(parts) != len(operands):
+        raise RuntimeError(
+            f"einsum(): {'fewer' if len(operands) < len(parts) else 'more'} operands were provided than specified in the equation"
+        )
+    rest = 0  # dimensions for which `...` stands
+    for part, x in zip(parts, operands, strict=True):
+        letters = part.replace("...", "")
+        if letters and not letters.isalpha():
+            raise RuntimeError(f"einsum(): invalid subscript given in the equation: {part}")
+        more = x.dim() - len(letters)
+        if more < 0 or (more and "..." not in part):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({len(letters)}) does not match the number of "
+                f"dimensions ({x.dim()}) for operand"
+            )
+        rest = max(rest, more)
+    names = "".join(chr(0x2460 + at) for at in range(rest))  # one for each of these dimensions
+    parts = [
+        part.replace("...", names[len(names) - (x.dim() - len(part.replace("...", ""))) :])
+        for part, x in zip(parts, operands, strict=True)
+    ]
+    letters = _sorted({*"".join(parts)} - {*names})
+    if not arrow:
+        wanted = "..." + "".join(each for each in letters if "".join(parts).count(each) == 1)
+    wanted = wanted.replace("...", names)
+    if len({*wanted}) != len(wanted) or not {*wanted} <= {*"".join(parts)}:
+        raise RuntimeError(
+            "einsum(): output subscripts must each appear once, and in an input of the equation"
+        )
+    order = [*wanted, *[each for each in [*names, *letters] if each not in wanted]]
+    found = None
+    for part, x in zip(parts, operands, strict=True):
+        for each in {*part}:
+            while part.count(each) > 1:
+                first = part.index(each)
+                second = part.index(each, first + 1)
+                if x._shape[first] != x._shape[second]:
+                    raise RuntimeError(f"einsum(): subscript {each} is repeated with sizes that differ")
+                x = x.diagonal(0, first, second)
+                part = part[:first] + part[first + 1 : second] + part[second + 1 :] + each
+        kept = [each for each in order if each in part]
+        x = x.permute([part.index(each) for each in kept])
+        x = x.reshape([x._shape[kept.index(each)] if each in part else 1 for each in order])
+        found = x if found is None else _contracted(found, x, len(wanted))
+    extra = tuple(range(len(wanted), len(order)))
+    return found.sum(dim=extra) if extra else found
+
+
+def _contracted(a, b, kept):
+    """Multiply, and sum at once over the last dimension that nothing keeps: a product of matrices, not of numbers."""
+    try:
+        return _product(a, b, kept)
+    except RuntimeError as error:
+        raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes: {error}") from None
+
+
+def _product(a, b, kept):
+    if a.dim() <= kept or a._shape[-1] != b._shape[-1] or a._shape[-1] == 1:
+        return a * b
+    return (a.unsqueeze(-2) @ b.unsqueeze(-1)).squeeze(-1)

@@ -525,7 +525,7 @@ class Tensor:
         if name[0] == "_":
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         if name == "numpy":
-            raise lacks("numpy, so Tensor.numpy() of a tensor: take tolist() here. It")
+            raise AttributeError(f"Tensor.numpy(), in whose place tolist() does, {LACKS}")
         raise unknown(f"Tensor.{name}", name, dir(type(self)))
 
     # Gradients.
