@@ -9,7 +9,7 @@ const F32 = 0, F64 = 1, I64 = 2, I32 = 3, U8 = 4, BOOL = 5, BF16 = 6, F16 = 7, I
 // Formulas of what is computed element by element; a, b and c are numbers of the operands.
 const ELEMENTWISE = {
   copy: "a", add: "a + b", sub: "a - b", mul: "a * b", div: "a / b", neg: "-a",
-  floor_divide: "floor(a / b)", trunc_divide: "trunc(a / b)", remainder: "remainder(a, b)", fmod: "a % b",
+  floor_divide: "floored(a, b)", trunc_divide: "trunc(a / b)", remainder: "remainder(a, b)", fmod: "a % b",
   pow: "power(a, b)", maximum: "a !== a || b !== b ? NaN : a > b ? a : b",
   minimum: "a !== a || b !== b ? NaN : a < b ? a : b",
   atan2: "Math.atan2(a, b)", logaddexp: "logaddexp(a, b)",
@@ -89,6 +89,11 @@ const HELPERS = (() => {
     const found = part < 0.5 ? low : part > 0.5 ? low + 1 : low % 2 ? low + 1 : low;
     return found === 0 && (a < 0 || Object.is(a, -0)) ? -0 : found;
   }
+  function floored(a, b) {
+    if (b === 0) return a / b;
+    const rest = a % b, whole = (a - rest) / b - (rest !== 0 && b < 0 !== rest < 0 ? 1 : 0);
+    return whole === 0 ? (a / b < 0 ? -0 : 0) : floor(whole + 0.5);
+  }
   function remainder(a, b) {
     const r = a % b;
     return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -136,7 +141,7 @@ const HELPERS = (() => {
   // An int64 is kept as a float64: what it cannot hold is told to Python after the loop.
   let lost = false;
   function exact(value) {
-    if (!(value <= 2 ** 53 && value >= -(2 ** 53))) lost = true;
+    if (!(value < 2 ** 53 && value > -(2 ** 53))) lost = true;
     return value;
   }
   function isLost() {
@@ -144,7 +149,7 @@ const HELPERS = (() => {
     lost = false;
     return before;
   }
-  return { exact, isLost, abs, exp, log, floor, trunc, sqrt, min, max, bf16, f16, even, remainder, power, bits, logaddexp, erf, silu_back, gelu_tanh_back };
+  return { exact, isLost, floored, abs, exp, log, floor, trunc, sqrt, min, max, bf16, f16, even, remainder, power, bits, logaddexp, erf, silu_back, gelu_tanh_back };
 })();
 
 /** Return `formula` as it is stored in a tensor of type `to`; `from` is the type of what is copied, if any. */
@@ -322,7 +327,8 @@ export default function kernels(module) {
       const key = `r${operation} ${to} ${type}`;
       let run = made.get(key);
       if (!run) {
-        const [begin, step, end] = REDUCTIONS[operation];
+        let [begin, step, end] = REDUCTIONS[operation];
+        if (end === "sqrt(r)" && to !== F64) end = "sqrt(Math.fround(r) === Infinity ? Infinity : r)"; // as a float32 does
         run = compiled(key, "O, A, o, a0, rows, s, n, t, shape, strides, count", `
           let r = ${begin};
           const outer = shape.length, index = new Array(outer).fill(0);

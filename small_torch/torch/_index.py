@@ -327,6 +327,8 @@ def take_along_dim(input, indices, dim=None):
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
             f"but got {input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
         )
+    if not input.dim():
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = place_of(dim, input.dim())
     shape = broadcast(
         tuple(1 if d == dim else s for d, s in enumerate(input._shape)),

@@ -195,6 +195,8 @@ def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
 def diag(input, diagonal=0):
     if input.dim() == 2:
         return input.diagonal(diagonal).clone()
+    if input.dim() != 1:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D")
     return diag_embed(input, diagonal)
 
 

@@ -42,7 +42,7 @@ def call(kernel, *integers):
     pack(BLOCK, 0, *integers)
     found = kernel()
     if found is True:
-        raise lacks("a whole number beyond 2**53")
+        raise lacks("a whole number of 2**53 or more")
     return found
 
 

@@ -104,13 +104,13 @@ PAIRS = {
         "abo",
     ),
     "maximum": (
-        lambda g, a, b, o: _share(g, a, b, "gt"),
         lambda g, a, b, o: _share(g, a, b, "lt"),
+        lambda g, a, b, o: _share(g, a, b, "gt"),
         "ab",
     ),
     "minimum": (
-        lambda g, a, b, o: _share(g, a, b, "lt"),
         lambda g, a, b, o: _share(g, a, b, "gt"),
+        lambda g, a, b, o: _share(g, a, b, "lt"),
         "ab",
     ),
     "atan2": (
@@ -131,10 +131,9 @@ def _power_back(g, a, b):
     return g * 0 if b == 0 else g * (b * a ** (b - 1))
 
 
-def _share(g, a, b, how):
-    """Return the gradient where a, or b, was the greater; half of it where both are equal."""
-    other = b if isinstance(b, Tensor) else a * 0 + b
-    return g.masked_fill(~getattr(a, how)(other) & (a != other), 0.0) * where(a == other, 0.5, 1.0).to(g.dtype)
+def _share(g, a, b, lost):
+    """Return the gradient of a maximum, none where `a` has lost; half of it where both are equal."""
+    return where(a == b, g / 2, g).masked_fill(compare(lost, a, b), 0.0)
 
 
 def pair(name, a, b, kind=None, title=None):

@@ -2,7 +2,7 @@
 
 import math
 
-from torch._autograd import titled
+from torch._autograd import needs_grad, titled
 from torch._dtypes import bool_, int64
 from torch._join import cat
 from torch._reduce import bincount, norm
@@ -19,6 +19,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     found = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         size = found._shape[dim]
+        if not size:
+            break
         after, before = found.narrow(dim, 1, size - 1), found.narrow(dim, 0, size - 1)
         found = after ^ before if found.dtype is bool_ else after - before
     return found
@@ -33,6 +35,8 @@ def kron(input, other):
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim is not None:
         raise lacks("torch.unique(dim=)")
+    if needs_grad(input):
+        raise NotImplementedError("the derivative for '_unique2' is not implemented.")
     numbers = input._flat()
     values = _sorted({*numbers})
     places = {value: place for place, value in enumerate(values)}
@@ -74,6 +78,8 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
             raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.dim()}D")
         if x.dtype.name not in ("float32", "float64"):
             raise NotImplementedError(f"\"cdist\" not implemented for '{x.dtype.scalar}'")
+    if x1._shape[-1] != x2._shape[-1]:
+        raise RuntimeError("X1 and X2 must have the same number of columns.")
     return titled(norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1), "CdistBackward0")
 
 

@@ -274,6 +274,8 @@ def _spread_about(input, dim, unbiased, keepdim, correction):
     """Return the variance, and what its gradient is made of."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
+    if unbiased is not None:
+        _without_dim("var", dim, keepdim)
     if input.dtype.kind < 2:
         raise RuntimeError("std and var only support floating point and complex dtypes")
     if correction is None:
@@ -297,13 +299,13 @@ from torch._dtypes import float64 as _double  # noqa: E402
 
 
 @function("var", dim=ANYTHING)
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var(input, dim=None, unbiased=None, keepdim=NOT_SAID, *, correction=None):
     found, back = _spread_about(input, dim, unbiased, keepdim, correction)
     return record(found.to(input.dtype), "VarBackward0", (input,), back, input)
 
 
 @function("std", dim=ANYTHING)
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std(input, dim=None, unbiased=None, keepdim=NOT_SAID, *, correction=None):
     found, of_var = _spread_about(input, dim, unbiased, keepdim, correction)
 
     def back(g, x, o):

@@ -298,7 +298,7 @@ class Tensor:
     grad = _node = _base = _leaf = _base_node = _after = None
     _requires_grad = False
     _output = 0
-    _is_inference = False
+    _is_inference = _of_leaf = False
     layout = layout()
     is_cuda = is_sparse = is_quantized = is_mps = is_nested = False
     names = ()
@@ -618,6 +618,7 @@ class Tensor:
         made._storage, made._shape, made._stride = self._storage, shape, stride
         made._offset, made.dtype = offset, self.dtype
         made._base = base = self._base if self._base is not None else self
+        made._of_leaf = self._of_leaf or (self._requires_grad and self._node is None and Mode.grad)
         if back is not None and needs_grad(self):
             record(made, name, (self,), back)
         made._base_node = base._node
@@ -766,10 +767,10 @@ class Tensor:
         return self._view(shape, stride, self._offset, name, lambda g: g.reshape(before))
 
     def flatten(self, start_dim=0, end_dim=-1):
-        if not self._shape:
-            return self.reshape(1)
         dims = len(self._shape)
         first, last = place_of(start_dim, dims), place_of(end_dim, dims)
+        if not dims:
+            return self.reshape(1)
         if first > last:
             raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
         if first == last:
@@ -1075,7 +1076,7 @@ def tensors_of(dtypes, name):
 
 def check_in_place(tensor):
     """Refuse to overwrite what autograd needs as it is, and what stands in one place of memory several times."""
-    if 0 in tensor._stride and any(
+    if 0 in tensor._stride and 0 not in tensor._shape and any(
         size > 1 and not step for size, step in zip(tensor._shape, tensor._stride, strict=True)
     ):
         raise RuntimeError(
@@ -1087,8 +1088,7 @@ def check_in_place(tensor):
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
             )
-        base = tensor._base
-        if base is not None and base._requires_grad and node_of(base) is None and needs_grad(tensor):
+        if tensor._of_leaf and needs_grad(tensor):
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."
             )
@@ -1251,7 +1251,7 @@ def tensor(data, *, dtype=None):
     return made
 
 
-EXACT = 2**53  # up to here a float64, in which an int64 is kept, holds every whole number
+EXACT = 2**53 - 1  # up to here a float64, in which an int64 is kept, holds every whole number
 
 
 def refuse_overflow(dtype, numbers):
@@ -1262,7 +1262,7 @@ def refuse_overflow(dtype, numbers):
         if number != number or not dtype.least <= number <= dtype.most:
             raise RuntimeError(f"value cannot be converted to type {dtype.c_name} without overflow")
         if dtype is int64 and not -EXACT <= number <= EXACT:
-            raise lacks(f"a whole number beyond 2**53, {number},")
+            raise lacks(f"a whole number of 2**53 or more, {number},")
 
 
 def of_numbers(numbers, shape, dtype=None):
@@ -1318,7 +1318,7 @@ def of_numbers(numbers, shape, dtype=None):
 
 
 @makes
-def as_tensor(data, dtype=None):
+def as_tensor(data, *, dtype=None):
     if isinstance(data, Tensor):
         return data.to(dtype or data.dtype)
     return tensor(data, dtype=dtype)

@@ -86,7 +86,7 @@ as_tensor (data:data, dtype:dtype?)
 randint (low:size, high:size, size:shape, dtype:dtype?*)
 randperm (n:size)
 manual_seed (seed:size)
-LongTensor|FloatTensor|BoolTensor|Tensor|IntTensor|DoubleTensor|from_numpy (data:data)
+LongTensor|FloatTensor|BoolTensor|Tensor|IntTensor|DoubleTensor (data:numbers)
 is_tensor (obj:t)
 meshgrid (tensors:ts)
 einsum (equation:equation, x:t, other:t)
@@ -278,6 +278,7 @@ class Author:
             "p": lambda: pick(["2", "1", "inf", "0", "'fro'", "3"]),
             "size": lambda: pick(["1", "2", "3", "0", "4"]),
             "index": lambda: pick(["0", "1", "-1", "2"]),
+            "numbers": lambda: pick(["[1, 2]", "[[1., 2.], [3., 4.]]", "[True, False]", "[]", "[1, 2.5]", "1.5", "'a'", "(1, 0)", "x"]),
             "data": lambda: pick(["[1, 2]", "[[1., 2.], [3., 4.]]", "3", "[True, False]", "[]", "[1, 2.5]", "x", "[[1], [2, 3]]", "(1, 0)", "[2 ** 53 + 1]", "1.5", "[nan, -inf]"]),
             "pad": lambda: pick(["(1, 1)", "(0, 1)", "(1, 0, 0, 1)", "(-1, 0)", "(1,)"]),
             "mode": lambda: pick(["'constant'", "'reflect'", "'replicate'"]),

@@ -242,6 +242,8 @@ def _normed_dims(input, normalized_shape, star):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     dims = _normed_dims(input, normalized_shape, ", ")
+    if weight is not None and input.dtype.kind < 2:
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
     if (
         weight is not None
         and input.dtype in (torch.float32, torch.float64)
@@ -262,6 +264,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 def _normed(name, input, dims, weight, bias, eps, root):
     """Shifted to mean 0, unless it is the root alone, and scaled to mean square 1, weighted and shifted."""
+    only_floats("LayerNormKernelImpl", input)
     x, width = input.detach().contiguous(), math.prod(input._shape[-len(dims) :])
     count = input.numel() // width if width else 0
     found, kept = torch.empty_like(x), x.new_zeros((count, 2), dtype=torch.float64)
