@@ -116,7 +116,9 @@ def flip(input, *dims):
         size = input._shape[dim]
         turned = FUNCTIONS["arange"](size - 1, -1, -1) if size else FUNCTIONS["arange"](0)
         found = found.index_select(dim, turned)
-    return record(found if dims else input.clone(), "FlipBackward0", (input,), lambda g: flip(g, *dims))
+    return record(
+        found if dims else input.clone(), "FlipBackward0", (input,), lambda g: flip(g, *dims)
+    )
 
 
 @method
@@ -339,7 +341,18 @@ for _name in (
     "is_floating_point", "is_complex", "as_strided", "detach",
 ):  # fmt: skip
     function(_name, **({"index": WHOLE} if _name == "select" else {}))(vars(Tensor)[_name])
-for _name in ("view", "view_as", "expand", "expand_as", "reshape_as", "unfold", "copy_", "contiguous", "to", "requires_grad_"):
+for _name in (
+    "view",
+    "view_as",
+    "expand",
+    "expand_as",
+    "reshape_as",
+    "unfold",
+    "copy_",
+    "contiguous",
+    "to",
+    "requires_grad_",
+):
     setattr(Tensor, _name, checked(_name, vars(Tensor)[_name]))
 FUNCTIONS["result_type"] = result_type
 Tensor.new = Tensor.new_tensor

@@ -118,11 +118,19 @@ PAIRS = {
         lambda g, a, b, o: -g * a / (a * a + b * b),
         "ab",
     ),
-    "logaddexp": (lambda g, a, b, o: g * (a - o).exp(), lambda g, a, b, o: g * (b - o).exp(), "abo"),
+    "logaddexp": (
+        lambda g, a, b, o: g * (a - o).exp(),
+        lambda g, a, b, o: g * (b - o).exp(),
+        "abo",
+    ),
     "remainder": (lambda g, a, b, o: g, lambda g, a, b, o: -g * (a / b).floor(), "ab"),
     "fmod": (lambda g, a, b, o: g, lambda g, a, b, o: -g * (a / b).trunc(), "ab"),
 }
-TITLES = {"trunc_divide": "Div", "floor_div": "Div", "logaddexp": "Logaddexp"}  # where PyTorch's name is another
+TITLES = {
+    "trunc_divide": "Div",
+    "floor_div": "Div",
+    "logaddexp": "Logaddexp",
+}  # where PyTorch's name is another
 
 
 def _power_back(g, a, b):
@@ -170,7 +178,7 @@ def pair(name, a, b, kind=None, title=None):
     if kind.kind < 2 or name not in PAIRS or not needs_grad(a, b):
         return out
     first, second, saves = PAIRS[name]
-    for_a, for_b = ((needs_grad(a), needs_grad(b)) if saves == "ab" else (True, True))
+    for_a, for_b = (needs_grad(a), needs_grad(b)) if saves == "ab" else (True, True)
     # A factor is kept for the gradient of the other; a divisor for both.
     kept = (
         a if "a" in saves and (for_b or name != "mul") else None,
@@ -182,7 +190,9 @@ def pair(name, a, b, kind=None, title=None):
         lambda g, a_, b_, o: _fitted(second(g, a_, b_, o), b),
     )
     title = title or TITLES.get(name, name.title())
-    digit = name in ("trunc_divide", "floor_div") or (name in ("pow", "remainder", "fmod") and not b_number)
+    digit = name in ("trunc_divide", "floor_div") or (
+        name in ("pow", "remainder", "fmod") and not b_number
+    )
     digit = 2 if name == "pow" and a_number else int(digit)
     return record(out, f"{title}Backward{digit}", (a, b), backs, *kept)
 
@@ -304,7 +314,9 @@ def _of_two(name):
         kind = result_type(input, other)
         if name == "logaddexp":
             only_floats("logaddexp_cpu", input)
-        return pair(name, input, other, Defaults.dtype if name == "atan2" and kind.kind < 2 else kind)
+        return pair(
+            name, input, other, Defaults.dtype if name == "atan2" and kind.kind < 2 else kind
+        )
 
 
 for _name in ("maximum", "minimum", "atan2", "logaddexp"):
@@ -427,7 +439,18 @@ ACTIVATIONS = {
     "gelu_tanh": lambda g, x, o: run("gelu_tanh_back", empty_of(g._shape, g.dtype), g, x),
 }
 NOTHING_KEPT = {"neg", "floor", "ceil", "trunc", "sign", "round"}
-OUTPUT_ALONE = {"exp", "exp2", "sqrt", "rsqrt", "reciprocal", "tan", "tanh", "sigmoid", "relu", "expm1"}
+OUTPUT_ALONE = {
+    "exp",
+    "exp2",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "tan",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "expm1",
+}
 TITLES |= {"square": "Pow", "gelu_tanh": "Gelu"}
 
 
@@ -655,7 +678,9 @@ def masked_fill(input, mask, value):
 
 def fits(kind, value):
     """Refuse a number that a tensor of this type cannot hold."""
-    if kind.kind == 1 and (value != value or abs(value) == math.inf or not kind.least <= value <= kind.most):
+    if kind.kind == 1 and (
+        value != value or abs(value) == math.inf or not kind.least <= value <= kind.most
+    ):
         raise RuntimeError(f"value cannot be converted to type {kind.c_name} without overflow")
     if kind.kind == 2 and kind.name != "float64" and kind.most < abs(value) < math.inf:
         raise RuntimeError(f"value cannot be converted to type {kind.c_name} without overflow")
@@ -731,7 +756,10 @@ def _fast_in_place(name):
                     and other._storage is not self._storage
                     and other.dtype.kind <= 2
                     and (alpha == 1 or (self.dtype is other.dtype and self._shape == other._shape))
-                    and (other._shape == self._shape or broadcast(self._shape, other._shape) == self._shape)
+                    and (
+                        other._shape == self._shape
+                        or broadcast(self._shape, other._shape) == self._shape
+                    )
                 )
             if alike:
                 check_in_place(self)

@@ -41,7 +41,9 @@ def _product(a, b, name):
         lambda g, a_, b_: sum_to(_product(g, b_.mT, name), left),
         lambda g, a_, b_: _right(a_, g, right, name),
     )
-    return record(out, name, (a, b), backs, a if needs_grad(b) else None, b if needs_grad(a) else None)
+    return record(
+        out, name, (a, b), backs, a if needs_grad(b) else None, b if needs_grad(a) else None
+    )
 
 
 def _right(a, g, shape, name):
@@ -161,7 +163,12 @@ def inner(input, other):
             "inner() the last dimension must match on both input tensors but got shapes "
             f"{[*input._shape]} and {[*other._shape]}"
         )
-    flat = [x.reshape(-1, x._shape[-1]) if x.numel() else x.reshape(math.prod(x._shape[:-1]), x._shape[-1]) for x in (input, other)]
+    flat = [
+        x.reshape(-1, x._shape[-1])
+        if x.numel()
+        else x.reshape(math.prod(x._shape[:-1]), x._shape[-1])
+        for x in (input, other)
+    ]
     found = mm(flat[0], flat[1].mT).view((*input._shape[:-1], *other._shape[:-1]))
     return titled(found, "ViewBackward0")
 

@@ -187,7 +187,9 @@ class Order:
 
 def einsum(equation, *operands):
     """Sum products over the letters that the result leaves out."""
-    operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    operands = (
+        operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    )
     given, arrow, wanted = equation.replace(" ", "").partition("->")
     parts = given.split(",")
     if len(parts) != len(operands):
@@ -227,7 +229,9 @@ def einsum(equation, *operands):
                 first = part.index(each)
                 second = part.index(each, first + 1)
                 if x._shape[first] != x._shape[second]:
-                    raise RuntimeError(f"einsum(): subscript {each} is repeated with sizes that differ")
+                    raise RuntimeError(
+                        f"einsum(): subscript {each} is repeated with sizes that differ"
+                    )
                 x = x.diagonal(0, first, second)
                 part = part[:first] + part[first + 1 : second] + part[second + 1 :] + each
         kept = [each for each in order if each in part]
@@ -243,7 +247,9 @@ def _contracted(a, b, kept):
     try:
         return _product(a, b, kept)
     except RuntimeError as error:
-        raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes: {error}") from None
+        raise RuntimeError(
+            f"einsum(): operands do not broadcast with remapped shapes: {error}"
+        ) from None
 
 
 def _product(a, b, kept):

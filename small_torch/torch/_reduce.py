@@ -39,7 +39,9 @@ def places_of(dim, dims):
 def _without_dim(name, dim, keepdim):
     """Refuse `keepdim` of a function that takes it with a dimension alone."""
     if dim is None and type(keepdim) is bool:
-        raise TypeError(f"{name}() received an invalid combination of arguments: keepdim and no dim")
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: keepdim and no dim"
+        )
 
 
 def reduced(name, x, dims, keepdim, kind):
@@ -390,14 +392,19 @@ def median(input, dim=None, keepdim=NOT_SAID):
             return input.new_full((), math.nan if input.dtype.kind == 2 else -(2**53))
         nans = flat[flat != flat]
         ordered = sort(flat)[0]
-        return titled(nans[0] if len(nans) else ordered[(flat._shape[0] - 1) // 2], "MedianBackward0")
+        return titled(
+            nans[0] if len(nans) else ordered[(flat._shape[0] - 1) // 2], "MedianBackward0"
+        )
     if not input._shape:
         return named_pair("median")(input.clone(), empty_of((), int64))
     values, indices = sort(input, dim)
     size = input._shape[dim]
     if not size:
         raise IndexError(f"median(): Expected reduction dim {dim} to have non-zero size.")
-    values, indices = values.narrow(dim, (size - 1) // 2, 1), indices.narrow(dim, (size - 1) // 2, 1)
+    values, indices = (
+        values.narrow(dim, (size - 1) // 2, 1),
+        indices.narrow(dim, (size - 1) // 2, 1),
+    )
     if not keepdim:
         values, indices = values.squeeze(dim), indices.squeeze(dim)
     return named_pair("median")(titled(values, "MedianBackward1"), indices)
@@ -617,5 +624,3 @@ def bincount(input, weights=None, minlength=0):
     found = empty_of((size,), int64 if weights is None else weights.dtype)
     source = weights if weights is not None else FUNCTIONS["ones"](input._shape, dtype=int64)
     return found.index_add_(0, input, source)
-
-

@@ -81,7 +81,9 @@ def randint(low, high=None, size=None, *, generator=None, dtype=None):
     if kind is int64:
         refuse_overflow(kind, [low, high - 1])
     for name, bound in (("from", low), ("to - 1", high - 1)):
-        if (kind.kind == 1 and not kind.least <= bound <= kind.most) or (kind.name == "bool" and bound > 1):
+        if (kind.kind == 1 and not kind.least <= bound <= kind.most) or (
+            kind.name == "bool" and bound > 1
+        ):
             raise RuntimeError(f"{name} is out of bounds for {kind.c_name}")
     return _new(shape_of((size,)), kind, "integers", generator, int(low), int(high))
 
@@ -128,7 +130,9 @@ def _filled(what, tensor, generator, *arguments):
 @method
 def uniform_(self, from_=0.0, to=1.0, *, generator=None):
     if from_ > to:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}")
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
+        )
     return _filled("uniform", self, generator, float(from_), float(to))
 
 

@@ -40,7 +40,9 @@ def unknown(what, name, known):
     """Return the error for a name that is not here: a slip of the pen, or what PyTorch alone has."""
     near = get_close_matches(name, (each for each in known if each[0] != "_"), 1, 0.75)
     meant = f"; did you mean {near[0]}? Otherwise" if near else ";"
-    return AttributeError(f"{what} is not in the small torch of this page{meant} open the page in Colab")
+    return AttributeError(
+        f"{what} is not in the small torch of this page{meant} open the page in Colab"
+    )
 
 
 class Kind:
@@ -92,9 +94,24 @@ PARAMETERS = {
     for name in names.split()
 }  # fmt: skip
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "self": "input", "x2": "other"}
-SEQUENCE = ("size", "sizes", "shape", "dims", "repeats")  # what may also be given as several numbers
+SEQUENCE = (
+    "size",
+    "sizes",
+    "shape",
+    "dims",
+    "repeats",
+)  # what may also be given as several numbers
 # What functions of PyTorch take, and none here.
-LACKING = {"out", "names", "generator", "size_average", "reduce", "sparse", "sparse_grad", "max_norm"}
+LACKING = {
+    "out",
+    "names",
+    "generator",
+    "size_average",
+    "reduce",
+    "sparse",
+    "sparse_grad",
+    "max_norm",
+}
 
 
 class Signature:
@@ -104,7 +121,9 @@ class Signature:
         code, defaults = it.__code__, it.__defaults__ or ()
         self.name, self.whole, self.several = name, code.co_argcount, bool(code.co_flags & 4)
         self.names = code.co_varnames[: self.whole + code.co_kwonlyargcount]
-        given = dict(zip(self.names[self.whole - len(defaults) : self.whole], defaults, strict=True))
+        given = dict(
+            zip(self.names[self.whole - len(defaults) : self.whole], defaults, strict=True)
+        )
         given |= it.__kwdefaults__ or {}
         self.takes = {each: kinds.get(each, PARAMETERS.get(each)) for each in self.names}
         for each, kind in self.takes.items():
@@ -141,7 +160,11 @@ class Signature:
                 kwargs[same] = kwargs.pop(parameter)
                 return self.by_name(args, kwargs)
             if self.several and parameter in SEQUENCE and len(args) <= self.whole:
-                before = [kwargs.pop(each) for each in self.names[len(args) : self.whole] if each in kwargs]
+                before = [
+                    kwargs.pop(each)
+                    for each in self.names[len(args) : self.whole]
+                    if each in kwargs
+                ]
                 args = (*args, *before, kwargs.pop(parameter))
             elif parameter in LACKING:
                 raise lacks(f"{self.name}({parameter}=)")

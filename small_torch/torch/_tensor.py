@@ -126,7 +126,13 @@ def maker(it):
 
     @wraps(it)
     def make_there(
-        *args, device=None, requires_grad=False, layout=None, pin_memory=False, memory_format=None, **kwargs
+        *args,
+        device=None,
+        requires_grad=False,
+        layout=None,
+        pin_memory=False,
+        memory_format=None,
+        **kwargs,
     ):
         if device is None:
             made = inner(*args, **kwargs)
@@ -858,7 +864,9 @@ class Tensor:
                 raise RuntimeError(
                     f"split expects split_size be non-negative, but got split_size={split_size}"
                 )
-            split_size = [min(split_size, size - at) for at in range(0, max(size, 1), split_size or 1)]
+            split_size = [
+                min(split_size, size - at) for at in range(0, max(size, 1), split_size or 1)
+            ]
         elif sum(split_size) != size:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
@@ -952,7 +960,16 @@ class Tensor:
             return self
         return self.clone(memory_format="contiguous")
 
-    def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False, memory_format=None, other=None):
+    def to(
+        self,
+        *args,
+        dtype=None,
+        device=None,
+        copy=False,
+        non_blocking=False,
+        memory_format=None,
+        other=None,
+    ):
         where, dtype = device, PLAIN.get(dtype, dtype) if other is None else other.dtype
         for arg in args:
             if isinstance(arg, Tensor):
@@ -1076,8 +1093,12 @@ def tensors_of(dtypes, name):
 
 def check_in_place(tensor):
     """Refuse to overwrite what autograd needs as it is, and what stands in one place of memory several times."""
-    if 0 in tensor._stride and 0 not in tensor._shape and any(
-        size > 1 and not step for size, step in zip(tensor._shape, tensor._stride, strict=True)
+    if (
+        0 in tensor._stride
+        and 0 not in tensor._shape
+        and any(
+            size > 1 and not step for size, step in zip(tensor._shape, tensor._stride, strict=True)
+        )
     ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -1478,5 +1499,3 @@ def shown(tensor):
         grad_fn=node.name if node is not None else None,
         default=Defaults.dtype.name,
     )
-
-

@@ -153,8 +153,32 @@ y = x.detach()|x = x.clone()|x = x.t()|x = x[1:]|x = x.double()|x = x.unsqueeze(
 """
 MISTAKES = ["'a'", "None", "1.5", "[1, 2]", "True", "x", "-7", "torch"]
 NUMBERS = ["0", "1", "2", "-1", "0.5", "-1.5", "3", "0.0", "inf", "nan", "True", "1e-3"]
-KINDS = ["float32"] * 6 + ["float64", "int64", "int64", "bool", "float16", "bfloat16", "int32", "uint8"]
-SHAPES = [(), (3,), (2, 3), (2, 3), (3, 3), (2, 2), (1, 3), (2, 1), (0,), (2, 0), (2, 3, 2), (1,), (4,), (2, 1, 3)]
+KINDS = ["float32"] * 6 + [
+    "float64",
+    "int64",
+    "int64",
+    "bool",
+    "float16",
+    "bfloat16",
+    "int32",
+    "uint8",
+]
+SHAPES = [
+    (),
+    (3,),
+    (2, 3),
+    (2, 3),
+    (3, 3),
+    (2, 2),
+    (1, 3),
+    (2, 1),
+    (0,),
+    (2, 0),
+    (2, 3, 2),
+    (1,),
+    (4,),
+    (2, 1, 3),
+]
 
 
 class Author:
@@ -179,7 +203,9 @@ class Author:
             return self.chance.choice([0, 0, 1, 1, 2, 3, 5] + ([-1, -2] if kind != "uint8" else []))
         if self.often(0.06):
             return self.chance.choice(["nan", "inf", "-inf", "1e30", "-0.0", "1e-30"])
-        return self.chance.choice([0.0, 0.0, 1.0, 1.0, -1.0, 2.0, round(self.chance.gauss(0, 1), 2)])
+        return self.chance.choice(
+            [0.0, 0.0, 1.0, 1.0, -1.0, 2.0, round(self.chance.gauss(0, 1), 2)]
+        )
 
     def tensor(self, kind, shape):
         numbers = ", ".join(str(self.number(kind)) for _ in range(math.prod(shape)))
@@ -197,7 +223,9 @@ class Author:
         if kind.startswith(("float", "bfloat")) and self.often(0.5):
             lines[0] += ".requires_grad_()"
             lines.append("leaf = x")
-        lines.append(f"y = {self.tensor(kind if self.often(0.8) else self.chance.choice(KINDS), other)}")
+        lines.append(
+            f"y = {self.tensor(kind if self.often(0.8) else self.chance.choice(KINDS), other)}"
+        )
         lines.append(f"i = {self.index(shape)}")
         if self.often(0.2):
             lines.append(self.chance.choice(STATEMENTS.replace("\n", "|").strip("|").split("|")))
@@ -207,7 +235,10 @@ class Author:
 
     def index(self, shape):
         sizes = self.chance.choice([shape, shape[:1], (2,), shape[:-1]])
-        numbers = [self.chance.choice([0, 0, 1, 1, 2, -1]) if self.often(0.3) else self.often(0.5) + 0 for _ in range(math.prod(sizes))]
+        numbers = [
+            self.chance.choice([0, 0, 1, 1, 2, -1]) if self.often(0.3) else self.often(0.5) + 0
+            for _ in range(math.prod(sizes))
+        ]
         return f"torch.tensor({numbers}, dtype=torch.int64).reshape({[*sizes]})"
 
     def expression(self):
@@ -237,7 +268,11 @@ class Author:
             else:
                 arguments.append(value)
         if self.often(0.01):
-            arguments.append(self.chance.choice(["out=y", "wrong=1", "device='cpu'", "device='cuda'", "names=None"]))
+            arguments.append(
+                self.chance.choice(
+                    ["out=y", "wrong=1", "device='cpu'", "device='cuda'", "names=None"]
+                )
+            )
         first = given[0][1] if given else ""
         if first == "attribute":
             return f"x{name}"
@@ -245,14 +280,18 @@ class Author:
             return f"x{name}({', '.join(arguments[1:])})"
         if "." in name:
             call = f"{name}({', '.join(arguments)})"
-            return f"({call}){called.replace('target', 'i').replace('(', '(', 1)}" if called else call
+            return (
+                f"({call}){called.replace('target', 'i').replace('(', '(', 1)}" if called else call
+            )
         if first == "t" and self.often(0.4) and len(arguments) and arguments[0] == "x":
             return f"x.{name}({', '.join(arguments[1:])})"
         return f"torch.{name}({', '.join(arguments)})"
 
     def misspelt(self, name):
         at = self.chance.randrange(len(name))
-        return self.chance.choice([name[:at] + name[at + 1 :] or "a", name + "s", name[:at] + name[at] + name[at:]])
+        return self.chance.choice(
+            [name[:at] + name[at + 1 :] or "a", name + "s", name[:at] + name[at] + name[at:]]
+        )
 
     def value(self, what):
         pick, dims = self.chance.choice, max(self.dims, 1)
@@ -263,9 +302,29 @@ class Author:
         if what == "dim":
             return str(self.chance.randrange(-dims, dims) if self.often(0.93) else dims + 1)
         if what == "dims":
-            return pick([self.value("dim"), self.value("dim"), f"({self.value('dim')},)", f"[{self.value('dim')}, {self.value('dim')}]", "()", "None"])
+            return pick(
+                [
+                    self.value("dim"),
+                    self.value("dim"),
+                    f"({self.value('dim')},)",
+                    f"[{self.value('dim')}, {self.value('dim')}]",
+                    "()",
+                    "None",
+                ]
+            )
         if what == "shape":
-            sizes = pick([self.shape, self.shape[::-1], (-1,), (2, 3), (3, 1), (2, -1), self.shape[-1:], (0,)])
+            sizes = pick(
+                [
+                    self.shape,
+                    self.shape[::-1],
+                    (-1,),
+                    (2, 3),
+                    (3, 1),
+                    (2, -1),
+                    self.shape[-1:],
+                    (0,),
+                ]
+            )
             return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
         return {
             "n": lambda: pick(NUMBERS),
@@ -310,17 +369,29 @@ def compared(found, wanted):
 
 
 SILENT = ("no error", "kind", "value", "gradient", "grad_fn")
-NEAR = {"torch.float32": 2e-5, "torch.float64": 1e-10, "torch.float16": 4e-3, "torch.bfloat16": 3e-2}
+NEAR = {
+    "torch.float32": 2e-5,
+    "torch.float64": 1e-10,
+    "torch.float16": 4e-3,
+    "torch.bfloat16": 3e-2,
+}
 
 
 def agree(found, wanted, near=1e-5):
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and found.keys() == wanted.keys() and all(
-            agree(found[key], wanted[key], NEAR.get(wanted.get("dtype"), near)) for key in wanted
+        return (
+            isinstance(found, dict)
+            and found.keys() == wanted.keys()
+            and all(
+                agree(found[key], wanted[key], NEAR.get(wanted.get("dtype"), near))
+                for key in wanted
+            )
         )
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(
-            agree(a, b, near) for a, b in zip(found, wanted, strict=True)
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(agree(a, b, near) for a, b in zip(found, wanted, strict=True))
         )
     if isinstance(wanted, float) and isinstance(found, float):
         return abs(found - wanted) <= near * max(1.0, abs(wanted))
@@ -331,18 +402,25 @@ AT_ONCE = 40  # programs of one block: what a block may print has an end
 
 
 def differences(seeds):
-    """Run the programs of these seeds in both; return (kind, program, what each told) for each that differs."""
-    programs = ["\n".join(Author(seed).program()) for seed in seeds]
+    """Run the programs of these seeds in both; return those that differ."""
+    return differing({seed: "\n".join(Author(seed).program()) for seed in seeds})
+
+
+def differing(named):
+    """Run programs, each under a name, in both; return (kind, name, program, what each told) where they differ."""
+    programs = [*named.values()]
     blocks = ["import json\n" + Path(telling.__file__).read_text(encoding="utf-8")]
     for at in range(0, len(programs), AT_ONCE):
-        blocks.append(f"print(json.dumps([told_by(each) for each in {programs[at : at + AT_ONCE]!r}]))")
+        blocks.append(
+            f"print(json.dumps([told_by(each) for each in {programs[at : at + AT_ONCE]!r}]))"
+        )
     answers = [each for text in in_page(blocks)[1:] for each in json.loads(text)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         right = [json.loads(json.dumps(telling.told_by(program))) for program in programs]
     return [
-        (kind, seed, program, found, wanted)
-        for seed, program, found, wanted in zip(seeds, programs, answers, right, strict=True)
+        (kind, name, program, found, wanted)
+        for (name, program), found, wanted in zip(named.items(), answers, right, strict=True)
         if (kind := compared(found, wanted))
     ]
 
@@ -370,7 +448,9 @@ def main():
             print(told(*difference), end="\n\n")
     counted = Counter(kind for kind, *_ in found)
     silent = sum(counted[kind] for kind in SILENT)
-    print(f"--seed {asked.seed}: of {asked.count} programs {silent} differ in silence; {dict(counted)}")
+    print(
+        f"--seed {asked.seed}: of {asked.count} programs {silent} differ in silence; {dict(counted)}"
+    )
     sys.exit(bool(silent))
 
 

@@ -88,7 +88,9 @@ def linear(input, weight, bias=None):
         return found if bias is None else found + bias
     lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
     flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
-    found = _products.matmul_kernel(flat, weight.detach().t(), (flat._shape[0], len(weight)), a.dtype)
+    found = _products.matmul_kernel(
+        flat, weight.detach().t(), (flat._shape[0], len(weight)), a.dtype
+    )
     found._shape = (*lead, len(weight))
     found._stride = rows(found._shape)
     if bias is not None:
@@ -176,7 +178,9 @@ def dropout(input, p=0.5, training=True, inplace=False):
     if p == 1:
         return _placed(input, input * 0, inplace)
     if input.dtype.kind < 2:
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype.scalar}")
+        raise RuntimeError(
+            f"result type Float can't be cast to the desired output type {input.dtype.scalar}"
+        )
     kept = torch.empty_like(input).bernoulli_(1 - p)
     return _placed(input, input * kept.div_(1 - p), inplace)
 
@@ -249,7 +253,9 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
         and input.dtype in (torch.float32, torch.float64)
         and weight.dtype is not input.dtype
     ):
-        raise RuntimeError(f"expected scalar type {input.dtype.scalar} but found {weight.dtype.scalar}")
+        raise RuntimeError(
+            f"expected scalar type {input.dtype.scalar} but found {weight.dtype.scalar}"
+        )
     return _normed("NativeLayerNormBackward0", input, dims, weight, bias, eps, False)
 
 
@@ -342,7 +348,9 @@ def nll_loss(
     if target.shape != shape:
         raise RuntimeError(f"Expected target size {[*shape]}, got {[*target.shape]}")
     if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype.scalar}")
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype.scalar}"
+        )
     only_floats("nll_loss_out_frame", input)
     name = "NllLoss2DBackward0" if input.dim() > 2 else "NllLossBackward0"
     count, numbers = input.size(classes), target._flat()
@@ -452,7 +460,9 @@ def scaled_dot_product_attention(
     """softmax(query keyᵀ · scale + mask) value; a row of scores in which nothing is left gives zeros."""
     _check(query, key, value, attn_mask)
     if attn_mask is not None and is_causal:
-        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        raise RuntimeError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+        )
     if enable_gqa:
         key, value = _repeated(query, key), _repeated(query, value)
     scores = (query * (1 / math.sqrt(query.size(-1)) if scale is None else scale)) @ key.mT
@@ -519,5 +529,7 @@ def _repeated(query, tensor):
 
 for _name, _function in [*globals().items()]:
     if getattr(_function, "__module__", "") == __name__ and _name[0] != "_":
-        globals()[_name] = checked(_name, _function, dim=WHOLE, value=TENSOR if _name[0] == 's' else NUMBER)
+        globals()[_name] = checked(
+            _name, _function, dim=WHOLE, value=TENSOR if _name[0] == "s" else NUMBER
+        )
 __getattr__ = absent("torch.nn.functional", globals())

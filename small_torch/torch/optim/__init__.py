@@ -72,7 +72,8 @@ class Optimizer:
 
     def _numbers(self):
         return {
-            each: at for at, each in enumerate(p for group in self.param_groups for p in group["params"])
+            each: at
+            for at, each in enumerate(p for group in self.param_groups for p in group["params"])
         }
 
     def load_state_dict(self, state_dict):

@@ -27,4 +27,6 @@ def sdpa_kernel(backends, set_priority=False):
     yield {}
 
 
-__getattr__ = absent("torch.nn.attention", globals(), {"flex_attention": "torch.nn.attention.flex_attention"})
+__getattr__ = absent(
+    "torch.nn.attention", globals(), {"flex_attention": "torch.nn.attention.flex_attention"}
+)

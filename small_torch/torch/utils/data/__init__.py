@@ -47,9 +47,7 @@ def random_split(dataset, lengths, generator=None):
             sizes[at % len(sizes)] += 1
         lengths = sizes
     if sum(lengths) != len(dataset):
-        raise ValueError(
-            "Sum of input lengths does not equal the length of the input dataset!"
-        )
+        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
     order = torch.randperm(len(dataset), generator=generator).tolist()
     ends = [sum(lengths[: at + 1]) for at in range(len(lengths))]
     return [
