@@ -199,7 +199,7 @@ def diag(input, diagonal=0):
         return input.diagonal(diagonal).clone()
     if input.dim() != 1:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D")
-    return diag_embed(input, diagonal)
+    return titled(diag_embed(input, diagonal), "DiagEmbedBackward0")
 
 
 @function("diag_embed")

@@ -68,7 +68,10 @@ def roll(input, shifts, dims=None):
     for shift, dim in pairs:
         size = input._shape[dim]
         cut = -shift % size if size else 0
-        found = cat([found.narrow(dim, cut, size - cut), found.narrow(dim, 0, cut)], dim)
+        found = titled(
+            cat([found.narrow(dim, cut, size - cut), found.narrow(dim, 0, cut)], dim),
+            "RollBackward0",
+        )
     return found
 
 

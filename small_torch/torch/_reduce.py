@@ -286,6 +286,7 @@ def _spread_about(input, dim, unbiased, keepdim, correction):
     left = builtins.max(math.prod(input._shape[d] for d in dims) - correction, 0)
     far = input.detach().to(_double) if input.dtype.itemsize < 8 else input.detach()
     far = far - far.mean(dim=dims, keepdim=True)
+    keepdim = bool(keepdim)
     found = far.square().sum(dim=dims, keepdim=keepdim) / left
 
     def back(g, x):
@@ -593,6 +594,8 @@ def argsort(input, dim=-1, descending=False, stable=False):
 @function("topk", dim=WHOLE)
 def topk(input, k, dim=-1, largest=True, sorted=True):
     at = place_of(dim, len(input._shape))
+    if input.dtype is bool_:
+        raise RuntimeError("topk does not support bool dtypes on CPU")
     size = input._shape[at] if input._shape else 1
     if not 0 <= k <= size:
         raise RuntimeError("selected index k out of range")

@@ -1417,8 +1417,11 @@ def full_like(input, fill_value, *, dtype=None):
 
 
 @makes
-def arange(start, end=None, step=1, *, dtype=None):
+def arange(start, end=None, step=None, *, dtype=None):
+    if end is None and step is not None:
+        raise TypeError("arange() received an invalid combination of arguments: a step and no end")
     start, end = (0, start) if end is None else (start, end)
+    step = 1 if step is None else step
     start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
     whole = all(isinstance(x, int) for x in (start, end, step))
     dtype = dtype or (int64 if whole else Defaults.dtype)

@@ -85,6 +85,10 @@ def linear(input, weight, bias=None):
     same = input.dtype is weight.dtype and (bias is None or bias.dtype is weight.dtype)
     if not plain or not same or input.is_complex() or State.on:
         found = input @ weight.t()  # which says what does not fit
+        if bias is not None and bias.dtype is not found.dtype and not State.on:
+            raise RuntimeError(
+                f"self and mat2 must have the same dtype, but got {bias.dtype.scalar} and {found.dtype.scalar}"
+            )
         return found if bias is None else found + bias
     lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
     flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
