@@ -10,7 +10,7 @@ from torch._kernels import DOUBLE, DOUBLES, call, js
 from torch._ops import only_floats
 from torch._signatures import NUMBER, TENSOR, WHOLE, absent, checked, lacks
 from torch._tensor import make, rows, run
-from torch.amp import State
+from torch.amp import State, cast
 
 
 def _placed(input, found, inplace):
@@ -85,11 +85,16 @@ def linear(input, weight, bias=None):
     same = input.dtype is weight.dtype and (bias is None or bias.dtype is weight.dtype)
     if not plain or not same or input.is_complex() or State.on:
         found = input @ weight.t()  # which says what does not fit
-        if bias is not None and bias.dtype is not found.dtype and not State.on:
+        if bias is None:
+            return found
+        (bias,) = cast(bias)
+        if bias.dtype is not found.dtype:
             raise RuntimeError(
-                f"self and mat2 must have the same dtype, but got {bias.dtype.scalar} and {found.dtype.scalar}"
+                "self and mat2 must have the same dtype, but got "
+                f"{bias.dtype.scalar} and {found.dtype.scalar}"
             )
-        return found if bias is None else found + bias
+        name = "AddmmBackward0" if input.dim() == 2 else "ViewBackward0"
+        return titled(found + bias, name)
     lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
     flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
     found = _products.matmul_kernel(
