@@ -20,7 +20,7 @@ def lacks(what):
 
 
 def absent(where, module, places=None):
-    """Return a module's `__getattr__`: what few pages ask for is found in its `places`, and nothing else is there."""
+    """Return a module's `__getattr__`: what few pages ask for is found in its `places`, a module or `module:name`."""
 
     def get(name):
         if name.startswith("__"):
@@ -28,8 +28,9 @@ def absent(where, module, places=None):
         import importlib
 
         if name in (places or ()):
-            found = importlib.import_module(places[name])
-            module[name] = found = getattr(found, name, found)
+            place, _, own = places[name].partition(":")
+            found = importlib.import_module(place)
+            module[name] = found = getattr(found, own) if own else found
             return found
         raise unknown(f"{where}.{name}", name, module)
 

@@ -47,10 +47,11 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 Variable = Tensor
 # What few pages ask for, and the module that has it.
-PLACES = {"Function": "torch.autograd.function", "gradgradcheck": "torch.autograd.gradcheck"}
-PLACES |= {
-    name: f"torch.autograd.{name}" for name in ("forward_ad", "function", "functional", "gradcheck")
+PLACES = {
+    "Function": "torch.autograd.function:Function",
+    "gradcheck": "torch.autograd.gradcheck:gradcheck",
 }
+PLACES |= {name: f"torch.autograd.{name}" for name in ("forward_ad", "function", "functional")}
 __getattr__ = absent("torch.autograd", globals(), PLACES)
 
 __all__ = [

@@ -57,6 +57,6 @@ __all__ = [
 PLACES = {
     "attention": "torch.nn.attention",
     "utils": "torch.nn.utils",
-    "MultiheadAttention": "torch.nn._multihead",
+    "MultiheadAttention": "torch.nn._multihead:MultiheadAttention",
 }
 __getattr__ = absent("torch.nn", globals(), PLACES)
