@@ -39,7 +39,7 @@ PACKED = (
 LATER = tuple(
     f"{SMALL_TORCH}/torch/{name}"
     for name in (
-        "_complex", "_load", "_rare", "autograd/f", "autograd/gradcheck", "backends", "compiler", "hub", "linalg", "nn/_multihead",
+        "_complex", "_load", "_rare", "autograd/f", "autograd/gradcheck", "backends", "compiler", "cuda", "hub", "linalg", "nn/_multihead",
         "nn/attention", "nn/utils", "optim", "overrides", "testing", "utils",
     )
 )  # fmt: skip

@@ -9,37 +9,38 @@ const F32 = 0, F64 = 1, I64 = 2, I32 = 3, U8 = 4, BOOL = 5, BF16 = 6, F16 = 7, I
 // Formulas of what is computed element by element; a, b and c are numbers of the operands.
 const ELEMENTWISE = {
   copy: "a", add: "a + b", sub: "a - b", mul: "a * b", div: "a / b", neg: "-a",
-  floor_divide: "floor(a / b)", trunc_divide: "trunc(a / b)", remainder: "remainder(a, b)", fmod: "a % b",
+  floor_divide: "floored(a, b)", trunc_divide: "trunc(a / b)", remainder: "remainder(a, b)", fmod: "a % b",
   pow: "power(a, b)", maximum: "a !== a || b !== b ? NaN : a > b ? a : b",
   minimum: "a !== a || b !== b ? NaN : a < b ? a : b",
   atan2: "Math.atan2(a, b)", logaddexp: "logaddexp(a, b)",
   eq: "a === b ? 1 : 0", ne: "a !== b ? 1 : 0", lt: "a < b ? 1 : 0", le: "a <= b ? 1 : 0",
   gt: "a > b ? 1 : 0", ge: "a >= b ? 1 : 0",
-  logical_and: "a && b ? 1 : 0", logical_or: "a || b ? 1 : 0", logical_xor: "!a !== !b ? 1 : 0", logical_not: "a ? 0 : 1",
+  logical_and: "a !== 0 && b !== 0 ? 1 : 0", logical_or: "a !== 0 || b !== 0 ? 1 : 0", logical_xor: "(a !== 0) !== (b !== 0) ? 1 : 0",
+  logical_not: "a === 0 ? 1 : 0",
   bitwise_and: "bits(a, b, 0)", bitwise_or: "bits(a, b, 1)", bitwise_xor: "bits(a, b, 2)", bitwise_not: "-1 - a",
   bitwise_left_shift: "a * 2 ** b", bitwise_right_shift: "floor(a / 2 ** b)",
   exp: "exp(a)", exp2: "power(2, a)", expm1: "Math.expm1(a)", log: "log(a)", log2: "Math.log2(a)", log10: "Math.log10(a)", log1p: "Math.log1p(a)",
   sqrt: "sqrt(a)", rsqrt: "1 / sqrt(a)", square: "a * a", reciprocal: "1 / a", abs: "abs(a)",
   sin: "Math.sin(a)", cos: "Math.cos(a)", tan: "Math.tan(a)", asin: "Math.asin(a)", acos: "Math.acos(a)", atan: "Math.atan(a)",
   sinh: "Math.sinh(a)", cosh: "Math.cosh(a)", tanh: "Math.tanh(a)", sigmoid: "1 / (1 + exp(-a))",
-  erf: "erf(a)", floor: "floor(a)", ceil: "Math.ceil(a)", trunc: "trunc(a)", round: "even(a)", sign: "Math.sign(a)",
+  erf: "erf(a)", floor: "floor(a)", ceil: "Math.ceil(a)", trunc: "trunc(a)", round: "even(a)", sign: "a > 0 ? 1 : a < 0 ? -1 : 0",
   isnan: "a !== a ? 1 : 0", isinf: "a === Infinity || a === -Infinity ? 1 : 0",
   isposinf: "a === Infinity ? 1 : 0", isneginf: "a === -Infinity ? 1 : 0", isfinite: "a - a === 0 ? 1 : 0",
   relu: "a !== a ? a : a > 0 ? a : 0", silu: "a / (1 + exp(-a))", elu: "a > 0 ? a : b * Math.expm1(a)",
   softplus: "a > 20 ? a : Math.log1p(exp(a))", gelu: "a * 0.5 * (1 + erf(a * Math.SQRT1_2))",
   gelu_tanh: "0.5 * a * (1 + Math.tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))",
   // Backward passes: a is the gradient from above, b the input or the output.
-  relu_back: "b > 0 ? a : 0", tanh_back: "a * (1 - b * b)", sigmoid_back: "a * b * (1 - b)",
+  relu_back: "b <= 0 ? 0 : a", tanh_back: "a * (1 - b * b)", sigmoid_back: "a * b * (1 - b)",
   silu_back: "silu_back(a, b)", gelu_back: "a * (0.5 * (1 + erf(b * Math.SQRT1_2)) + b * 0.3989422804014327 * exp(-0.5 * b * b))",
   gelu_tanh_back: "gelu_tanh_back(a, b)",
-  where: "a ? b : c", add_scaled: "a + b * c", clamp: "a !== a ? a : a < b ? min(b, c) : a > c ? c : a", lerp: "a + c * (b - a)",
+  where: "a !== 0 ? b : c", add_scaled: "a + b * c", clamp: "a !== a ? a : b !== b || c !== c ? NaN : a < b ? min(b, c) : a > c ? c : a", lerp: "a + c * (b - a)",
 };
 
 // Formulas of reductions: the value to begin with, what each element does, what is stored.
 const REDUCE = {
   sum: ["0", "r += a;", "r"], prod: ["1", "r *= a;", "r"], mean: ["0", "r += a;", "r / count"],
   amax: ["-Infinity", "if (a > r || a !== a) r = a;", "r"], amin: ["Infinity", "if (a < r || a !== a) r = a;", "r"],
-  any: ["0", "if (a) r = 1;", "r"], all: ["1", "if (!a) r = 0;", "r"], count_nonzero: ["0", "if (a) r++;", "r"],
+  any: ["0", "if (a !== 0) r = 1;", "r"], all: ["1", "if (a === 0) r = 0;", "r"], count_nonzero: ["0", "if (a !== 0) r++;", "r"],
   argmax: ["-Infinity, found = 0, k = 0", "if (a > r || (a !== a && r === r)) { r = a; found = k; } k++;", "found"],
   argmin: ["Infinity, found = 0, k = 0", "if (a < r || (a !== a && r === r)) { r = a; found = k; } k++;", "found"],
   sum_of_squares: ["0", "r += a * a;", "r"], norm: ["0", "r += a * a;", "sqrt(r)"], sum_of_abs: ["0", "r += abs(a);", "r"],
@@ -88,6 +89,11 @@ const HELPERS = (() => {
     const found = part < 0.5 ? low : part > 0.5 ? low + 1 : low % 2 ? low + 1 : low;
     return found === 0 && (a < 0 || Object.is(a, -0)) ? -0 : found;
   }
+  function floored(a, b) {
+    if (b === 0) return a / b;
+    const rest = a % b, whole = (a - rest) / b - (rest !== 0 && b < 0 !== rest < 0 ? 1 : 0);
+    return whole === 0 ? (a / b < 0 ? -0 : 0) : floor(whole + 0.5);
+  }
   function remainder(a, b) {
     const r = a % b;
     return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -132,7 +138,18 @@ const HELPERS = (() => {
     const c = 0.7978845608028654, t = Math.tanh(c * (x + 0.044715 * x * x * x));
     return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x));
   }
-  return { abs, exp, log, floor, trunc, sqrt, min, max, bf16, f16, even, remainder, power, bits, logaddexp, erf, silu_back, gelu_tanh_back };
+  // An int64 is kept as a float64: what it cannot hold is told to Python after the loop.
+  let lost = false;
+  function exact(value) {
+    if (!(value < 2 ** 53 && value > -(2 ** 53))) lost = true;
+    return value;
+  }
+  function isLost() {
+    const before = lost;
+    lost = false;
+    return before;
+  }
+  return { exact, isLost, floored, abs, exp, log, floor, trunc, sqrt, min, max, bf16, f16, even, remainder, power, bits, logaddexp, erf, silu_back, gelu_tanh_back };
 })();
 
 /** Return `formula` as it is stored in a tensor of type `to`; `from` is the type of what is copied, if any. */
@@ -141,7 +158,7 @@ function stored(formula, to, from) {
   if (to === BOOL) return `(${formula}) ? 1 : 0`.replace("(a)", "a !== 0");
   if (to === BF16) return `bf16(${formula})`;
   if (to === F16) return `f16(${formula})`;
-  if (to === I64 && cast) return `trunc(${formula}) + 0`;
+  if (to === I64) return `exact(${cast ? `trunc(${formula}) + 0` : formula})`;
   return formula;
 }
 
@@ -300,6 +317,7 @@ export default function kernels(module) {
         : count === 3 ? (p) => run(O, A, B, p, s, t, rows, n)
         : count === 4 ? (p) => run(O, A, B, C, p, s, t, rows, n) : (p) => run(O, p, s, t, rows, n);
       walk(shape, strides, places, visit);
+      return HELPERS.isLost();
     },
 
     /** operation, out place, out type, in place, in type, kept dims, reduced dims, kept shape, strides, reduced shape, strides. */
@@ -309,7 +327,8 @@ export default function kernels(module) {
       const key = `r${operation} ${to} ${type}`;
       let run = made.get(key);
       if (!run) {
-        const [begin, step, end] = REDUCTIONS[operation];
+        let [begin, step, end] = REDUCTIONS[operation];
+        if (end === "sqrt(r)" && to !== F64) end = "sqrt(Math.fround(r) === Infinity ? Infinity : r)"; // as a float32 does
         run = compiled(key, "O, A, o, a0, rows, s, n, t, shape, strides, count", `
           let r = ${begin};
           const outer = shape.length, index = new Array(outer).fill(0);
@@ -333,6 +352,7 @@ export default function kernels(module) {
       const O = view(to), A = view(type), outer = merged(params + 7, kept, 1);
       let o = out;
       walk(outer.shape, outer.strides, [from], ([a]) => run(O, A, o++, a, rows, s, n, t, inner.shape, inner.strides, count));
+      return HELPERS.isLost();
     },
 
     /** operation, out place, out type, in place, in type, dims, shape, strides in, strides out; along the last dimension. */
@@ -346,6 +366,7 @@ export default function kernels(module) {
       const strides = shape.map((_, d) => [U[params + 6 + dims + d], U[params + 6 + 2 * dims + d]]);
       const n = shape.pop(), [sa, so] = strides.pop(), O = view(to), A = view(type);
       walk(shape, strides, [from, out], ([a, o]) => run(O, A, o, a, n, so, sa));
+      return HELPERS.isLost();
     },
 
     /** (place, type) of out, a and b; batch dims, m, n, k; strides of a: row, column; of b; batch shape, strides of a, of b. */
@@ -524,7 +545,7 @@ export default function kernels(module) {
     nonzero() {
       const [out, from, type, n] = module.HEAPU32.subarray(params, params + 4), A = view(type), I = module.HEAPF64;
       let found = 0;
-      for (let i = 0; i < n; i++) if (A[from + i]) I[out + found++] = i;
+      for (let i = 0; i < n; i++) if (A[from + i] !== 0) I[out + found++] = i;
       return found;
     },
   };

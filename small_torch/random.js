@@ -6,7 +6,7 @@
 // to be written: places are indices into the view of their type, as in kernels.js.
 
 const WORDS = 624, USED = 624, KEPT = 625, SECOND = 626;
-const F64 = 1, I64 = 2, I32 = 3, U8 = 4, BOOL = 5, I16 = 8, I8 = 9;
+const F64 = 1, I64 = 2, I32 = 3, U8 = 4, BOOL = 5, BF16 = 6, F16 = 7, I16 = 8, I8 = 9;
 const TWO_PI = Math.fround(2 * Math.PI);
 
 const single = new Float32Array(1), bits = new Uint32Array(single.buffer);
@@ -155,7 +155,8 @@ export default function random(module) {
           }
         }
       };
-      for (let i = at; i < at + n; i++) out[i] = draw();
+      const first = type === BF16 || type === F16 ? n - n % 16 : n;
+      for (let i = at; i < at + first; i++) out[i] = draw();
       for (let i = at; i + 16 <= at + n; i += 16) pairs(i);
       if (n % 16) {
         for (let i = at + n - 16; i < at + n; i++) out[i] = draw();

@@ -5,7 +5,7 @@ What it has agrees with PyTorch; what it lacks says so by name.
 
 import math
 
-from torch import _dtypes, _tensor
+from torch import _dtypes, _signatures, _tensor
 from torch._autograd import (
     Mode,
     enable_grad,
@@ -25,7 +25,7 @@ float, double, half = _dtypes.float32, _dtypes.float64, _dtypes.float16
 long, int, short = _dtypes.int64, _dtypes.int32, _dtypes.int16
 cfloat, cdouble = _dtypes.complex64, _dtypes.complex128
 
-from torch import _index, _ops, _sampling  # noqa: E402, F401
+from torch import _index, _join, _ops, _products, _reduce, _sampling  # noqa: E402, F401
 from torch._printing import set_printoptions  # noqa: E402
 from torch._random import Generator  # noqa: E402
 from torch._sampling import default_generator  # noqa: E402
@@ -36,9 +36,12 @@ bool = _dtypes.bool_
 __version__ = "2.13.0"
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
 newaxis = None
-strided = "torch.strided"
+strided = Tensor.layout
 contiguous_format, preserve_format, channels_last = "contiguous", "preserve", "channels_last"
-FloatTensor = LongTensor = BoolTensor = DoubleTensor = Tensor
+FloatTensor, DoubleTensor, HalfTensor, BFloat16Tensor, LongTensor, IntTensor, ShortTensor, ByteTensor, BoolTensor = (
+    _tensor.tensors_of(_dtypes, name)
+    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool_")
+)  # fmt: skip
 
 
 class SymInt:
@@ -146,9 +149,7 @@ def __getattr__(name):
     except ModuleNotFoundError as error:
         if error.name != f"torch.{name}":
             raise
-    raise AttributeError(
-        f"torch.{name} is not in the small torch of this page; open the page in Colab"
-    )
+    raise _signatures.unknown(f"torch.{name}", name, globals())
 
 
 __all__ = [

@@ -151,24 +151,46 @@ def leaf_of(tensor):
     return tensor._leaf
 
 
-def wanted(*tensors):
-    """Say whether an operation on these is recorded."""
+OUT = object()  # among what an operation saves: its own output
+
+
+def needs_grad(*values):
+    """Say whether an operation on these is recorded; what is no tensor never asks for it."""
     if Mode.grad:
-        for tensor in tensors:
-            if (
-                tensor._requires_grad
-                or tensor._node is not None
-                or (tensor._base is not None and node_of(tensor))
+        for value in values:
+            own = getattr(value, "_requires_grad", None)
+            if own or (
+                own is False
+                and (value._node is not None or (value._base is not None and node_of(value)))
             ):
                 return True
     return False
 
 
 def record(out, name, inputs, back, *saved):
-    """Record that `out` was computed of `inputs`; returns `out`."""
-    out._node, out._output = Node(name, inputs, back, saved), 0
+    """Record that `out` was computed of `inputs`, where one of them needs a gradient; returns `out`.
+
+    `back` is a function for each input, or one for all, of the gradient of `out` and of what is saved; OUT stands
+    for the output itself.
+    """
+    if out.dtype.kind < 2 or not needs_grad(*inputs):
+        return out
+    if any(value is OUT for value in saved):
+        result = out.detach()
+        saved = [result if value is OUT else value for value in saved]
+        out._node, out._output = Node(name, inputs, back, saved), 0
+        result._node, result._output = out._node, 0
+    else:
+        out._node, out._output = Node(name, inputs, back, saved), 0
     if out._base is not None:
         out._base_node = out._base._node
+    return out
+
+
+def titled(out, name):
+    """Return `out`, just computed by several operations, with the name that PyTorch has for all of them."""
+    if out._node is not None:
+        out._node.name = name
     return out
 
 
@@ -254,15 +276,15 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
             )
         give(edge, gradient)
 
-    captured, wanted_edges = {}, {}
+    captured, asked = {}, {}
     useful = None
     if inputs is not None:
         for place, tensor in enumerate(inputs):
             edge = edge_of(tensor)
             if edge is None:
                 raise RuntimeError("One of the differentiated Tensors does not require grad")
-            wanted_edges.setdefault(edge[0], []).append((edge[1], place))
-        useful = _useful([node for _, _, node in heap], set(wanted_edges))
+            asked.setdefault(edge[0], []).append((edge[1], place))
+        useful = _useful([node for _, _, node in heap], set(asked))
 
     before, Mode.grad = Mode.grad, create
     try:
@@ -277,7 +299,7 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
                     tensor.grad = (
                         above[place] if tensor.grad is None else tensor.grad + above[place]
                     )
-            for place, number in wanted_edges.get(node, ()):
+            for place, number in asked.get(node, ()):
                 captured[number] = above[place]
             if type(node) is Accumulate:
                 if inputs is None:
@@ -287,7 +309,7 @@ def backward(roots, gradients, inputs=None, retain=False, create=False, allow_un
                 continue
             found = node.gradients(above)
             for edge, gradient in zip(node.edges, found, strict=False):
-                leads = edge and (useful is None or edge[0] in useful or edge[0] in wanted_edges)
+                leads = edge and (useful is None or edge[0] in useful or edge[0] in asked)
                 if leads and gradient is not None:
                     give(edge, gradient)
             if not (retain or create) and node.saved:

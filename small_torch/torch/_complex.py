@@ -2,9 +2,10 @@
 
 import math
 
-from torch._autograd import record, wanted
+from torch._autograd import record
 from torch._dtypes import complex64, complex128, float32, float64
-from torch._ops import stack
+from torch._join import stack
+from torch._signatures import lacks
 from torch._tensor import FUNCTIONS, Tensor, make
 
 
@@ -27,7 +28,7 @@ def view_as_complex(input):
     if input.dtype not in (float32, float64):
         raise RuntimeError(
             "view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
-            + input._kind_name()[:-6]
+            + input.dtype.scalar
         )
     if not input._shape or input._shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
@@ -45,9 +46,7 @@ def view_as_complex(input):
 
 
 def _seen(made, source, back, name):
-    if wanted(source):
-        record(made, name, (source,), lambda g: back(g.contiguous()))
-    return made
+    return record(made, name, (source,), lambda g: back(g.contiguous()))
 
 
 def polar(abs, angle):
@@ -87,9 +86,7 @@ def pair(name, a, b, kind):
     if name == "div":
         size = br * br + bi * bi
         return _joined((ar * br + ai * bi) / size, (ai * br - ar * bi) / size)
-    raise NotImplementedError(
-        f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab"
-    )
+    raise lacks(f"torch.{name} of complex numbers")
 
 
 def single(name, x):
@@ -100,9 +97,7 @@ def single(name, x):
         return complex_(-real, -imag)
     if name == "exp":
         return polar(real.exp(), imag)
-    raise NotImplementedError(
-        f"torch.{name} of complex numbers is not in the small torch of this page; open the page in Colab"
-    )
+    raise lacks(f"torch.{name} of complex numbers")
 
 
 def sum(x, dims, keepdim):

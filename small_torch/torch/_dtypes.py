@@ -3,18 +3,25 @@
 from array import array
 from functools import cache
 
+SPOKEN = {
+    "float32": ("Float", "float"), "float64": ("Double", "double"), "float16": ("Half", "at::Half"),
+    "bfloat16": ("BFloat16", "at::BFloat16"), "int64": ("Long", "int64_t"), "int32": ("Int", "int"),
+    "int16": ("Short", "int16_t"), "int8": ("Char", "int8_t"), "uint8": ("Byte", "uint8_t"), "bool": ("Bool", "bool"),
+    "complex64": ("ComplexFloat", "c10::complex<float>"), "complex128": ("ComplexDouble", "c10::complex<double>"),
+}  # fmt: skip
+
 
 class dtype:  # noqa: N801 - PyTorch's name
     """A type of number. `code` is its number in kernels.js, `typecode` that of the array that holds it."""
 
     def __init__(self, name, code, typecode, itemsize, kind, most=0.0, eps=0.0, tiny=0.0):
-        self.name, self.code, self.typecode, self.itemsize, self.kind = (
-            name,
-            code,
-            typecode,
-            itemsize,
-            kind,
-        )
+        self.name, self.code, self.typecode = name, code, typecode
+        self.itemsize, self.kind = itemsize, kind
+        self.scalar, self.c_name = SPOKEN.get(name, (name, name))  # as PyTorch's errors write it
+        if kind == 1:
+            self.is_unsigned = name == "uint8"
+            most = 2.0 ** (8 * itemsize - (not self.is_unsigned)) - 1
+            self.least = 0 if self.is_unsigned else -most - 1
         self.most, self.eps, self.tiny = most, eps, tiny
         self.is_floating_point, self.is_complex = kind in (2, 3) and kind == 2, kind == 3
         self.is_signed = kind > 1 or name.startswith("int")

@@ -2,10 +2,12 @@
 
 import math
 
-from torch._autograd import record, record_in_place, wanted
+from torch._autograd import needs_grad, record, record_in_place, titled
 from torch._dtypes import bool_, int64, uint8
 from torch._kernels import call, js
 from torch._ops import sum_to
+from torch._reduce import reduced
+from torch._signatures import OPERAND
 from torch._tensor import (
     FUNCTIONS,
     Tensor,
@@ -152,19 +154,14 @@ class Places:
 def _chosen(x, left):
     places = Places(x._shape, x._stride, left)
     out = places.pick(READ, x, empty_of(places.shape, x.dtype))
-    if wanted(x):
-        shape = x._shape
-        record(out, "IndexBackward0", (x,), lambda g: _spread(g, shape, left))
-    return out
+    return record(out, "IndexBackward0", (x,), lambda g: _spread(g, x._shape, left))
 
 
 def _spread(gradient, shape, left):
     """Return zeros of this shape to which `gradient` is added where the indices point."""
     out = empty_of(shape, gradient.dtype)
     Places(shape, rows(shape), left).pick(ADD, out, gradient.contiguous())
-    if wanted(gradient):
-        record(out, "IndexPutBackward0", (gradient,), lambda g: _chosen(g, left))
-    return out
+    return record(out, "IndexPutBackward0", (gradient,), lambda g: _chosen(g, left))
 
 
 def get_item(self, index):
@@ -188,7 +185,7 @@ def get_item(self, index):
 
 
 def set_item(self, index, value):
-    check_in_place(self, "a view of a leaf")
+    check_in_place(self)
     view, left = _basic(self, _plain(index))
     if not left:
         if isinstance(value, Tensor):
@@ -227,13 +224,13 @@ def _put(x, left, value, mode):
     if value.dtype is not x.dtype:
         if (mode == WRITE and value.dtype.kind > x.dtype.kind) or value._shape:
             raise RuntimeError(
-                f"Index put requires the source and destination dtypes match, got {x._kind_name()[:-6]} for the destination "
-                f"and {value._kind_name()[:-6]} for the source."
+                f"Index put requires the source and destination dtypes match, got {x.dtype.scalar} for the destination "
+                f"and {value.dtype.scalar} for the source."
             )
         value = value.to(x.dtype)
     places.pick(mode, x, value.detach().expand(places.shape).contiguous())
     x._storage.version += 1
-    if wanted(x, value):
+    if needs_grad(x, value):
         shape = value._shape
 
         def old(g):
@@ -282,7 +279,7 @@ def nonzero(input, *, as_tuple=False):
         columns = [flat.clone()]
     else:
         columns = [
-            flat // step % size
+            flat // step % (size or 1)
             for size, step in zip(input._shape, rows(input._shape), strict=False)
         ]
     if as_tuple:
@@ -296,17 +293,24 @@ Tensor.argwhere = nonzero
 
 @function("masked_select")
 def masked_select(input, mask):
+    if mask.dtype is not bool_:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = broadcast(input._shape, mask._shape)
-    return input.expand(shape)[mask.expand(shape)]
+    return titled(input.expand(shape)[mask.expand(shape)], "MaskedSelectBackward0")
 
 
 @function("index_select")
 def index_select(input, dim, index):
     if index.dim() > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
+    if index.dtype.name not in ("int64", "int32"):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+    dim = place_of(dim, len(input._shape))
     if not input._shape:
         return input.clone()
-    return _chosen(input, [(place_of(dim, len(input._shape)), index.reshape(-1))])
+    index = index.reshape(-1)
+    refuse_negative(index, input._shape[dim], IndexError)
+    return titled(_chosen(input, [(dim, index)]), "IndexSelectBackward0")
 
 
 @function("take")
@@ -317,7 +321,14 @@ def take(input, index):
 @function("take_along_dim")
 def take_along_dim(input, indices, dim=None):
     if dim is None:
-        return input.reshape(-1)[indices.reshape(-1)]
+        return titled(input.view(-1)[indices.view(-1)], "GatherBackward0")
+    if input.dim() != indices.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        )
+    if not input.dim():
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = place_of(dim, input.dim())
     shape = broadcast(
         tuple(1 if d == dim else s for d, s in enumerate(input._shape)),
@@ -327,12 +338,21 @@ def take_along_dim(input, indices, dim=None):
     return gather(fit(input), dim, fit(indices))
 
 
+def refuse_negative(index, size, kind):
+    """Refuse to count from the end, where PyTorch does not."""
+    if index.numel():
+        least = int(reduced("amin", index, tuple(range(index.dim())), False, int64).item())
+        if least < 0:
+            raise kind(f"index {least} is out of bounds for dimension with size {size}")
+
+
 def _along(mode, x, dim, index, other):
     """Read from `x`, or write into it, at `index` along one dimension; `other` lies in rows, in the shape of the index."""
     shape = index._shape
     if 0 in shape:
         return other
     whole = index.to(int64).contiguous()
+    refuse_negative(whole, x._shape[dim], RuntimeError)
     offsets, count = empty_of(shape, int64), math.prod(shape)
     wrong = call(
         _offsets,
@@ -375,15 +395,8 @@ def gather(input, dim, index, *, sparse_grad=False):
     dim = place_of(dim, len(input._shape))
     _check_index("gather", input, dim, index)
     out = _along(READ, input, dim, index, empty_of(index._shape, input.dtype))
-    if wanted(input):
-        shape = input._shape
-        record(
-            out,
-            "GatherBackward0",
-            (input,),
-            lambda g: g.new_zeros(shape).scatter_add(dim, index, g),
-        )
-    return out
+    back = lambda g: g.new_zeros(input._shape).scatter_add(dim, index, g)  # noqa: E731
+    return record(out, "GatherBackward0", (input,), back)
 
 
 def _source(x, index, src):
@@ -397,14 +410,14 @@ def _source(x, index, src):
     return src.contiguous()
 
 
-@function("scatter")
+@function("scatter", src=OPERAND)
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return input.clone(memory_format="contiguous").scatter_(
         dim, index, src, value=value, reduce=reduce
     )
 
 
-@method
+@function("scatter_", src=OPERAND)
 def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
     check_in_place(self)
     src = value if src is None else src
@@ -413,7 +426,7 @@ def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
     source = _source(self, index, src)
     _along(ADD if reduce == "add" else WRITE, self, dim, index, source.detach())
     self._storage.version += 1
-    if wanted(self, source):
+    if needs_grad(self, source):
         backs = (
             lambda g: g if reduce == "add" else g.scatter(dim, index, 0),
             lambda g: g.gather(dim, index),
@@ -458,23 +471,3 @@ def index_add(input, dim, index, source, *, alpha=1):
 def index_fill_(self, dim, index, value):
     check_in_place(self)
     return _put_along(self, place_of(dim, len(self._shape)), index, value, WRITE)
-
-
-def embedding(weight, index, padding_idx=None):
-    """Return the rows of `weight` at `index`."""
-    try:
-        places = Places(weight._shape, weight._stride, [(0, index)])
-    except IndexError:
-        raise IndexError("index out of range in self") from None
-    out = places.pick(READ, weight, empty_of(places.shape, weight.dtype))
-    if wanted(weight):
-        shape = weight._shape
-
-        def back(g):
-            found = _spread(g, shape, [(0, index)])
-            if padding_idx is not None:
-                found[padding_idx] = 0
-            return found
-
-        record(out, "EmbeddingBackward0", (weight,), back)
-    return out

@@ -5,6 +5,8 @@ from struct import Struct
 
 import small_torch_kernels as js  # made by kernels.js, and known to Python under this name
 
+from torch._signatures import lacks
+
 ROOM = 1024
 BLOCK = array("I", bytes(4 * ROOM))
 js.init(BLOCK.buffer_info()[0])
@@ -38,7 +40,10 @@ def call(kernel, *integers):
     count = len(integers)
     pack = PACK[count] if count < 256 else Struct(f"{count}I").pack_into
     pack(BLOCK, 0, *integers)
-    return kernel()
+    found = kernel()
+    if found is True:
+        raise lacks("a whole number of 2**53 or more")
+    return found
 
 
 class Storage:

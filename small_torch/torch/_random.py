@@ -14,7 +14,9 @@ class Generator:
 
     def __init__(self, device="cpu"):
         if str(device) != "cpu":
-            raise RuntimeError(f"small torch: a Generator on {device} is not here, only on the CPU")
+            from torch._signatures import lacks
+
+            raise lacks(f"a Generator on {device}")
         self._state = array("I", bytes(STATE))
         self._place = self._state.buffer_info()[0] // 4
         self.manual_seed(67280421310721)
@@ -59,9 +61,9 @@ class Generator:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        raise NotImplementedError(
-            f"torch.Generator.{name} is not in the small torch of this page; open the page in Colab"
-        )
+        from torch._signatures import unknown
+
+        raise unknown(f"torch.Generator.{name}", name, dir(type(self)))
 
     def draw(self, what, code, place, count, *arguments):
         """Fill `count` numbers at `place` with what random.js names; `code` says their dtype."""

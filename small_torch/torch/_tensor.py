@@ -6,8 +6,8 @@ from array import array
 from functools import cache, wraps
 
 from torch import _autograd
-from torch._autograd import Mode, node_of, record, wanted
-from torch._dtypes import bool_, complex64, complex128, float32, float64, int64, promote_types
+from torch._autograd import Mode, needs_grad, node_of, record, titled
+from torch._dtypes import bool_, complex64, float32, float64, int64
 from torch._kernels import (
     DOUBLE,
     DOUBLES,
@@ -20,19 +20,20 @@ from torch._kernels import (
     js,
     storage,
 )
+from torch._signatures import FUNCTIONS, LACKS, PLAIN, TENSOR, checked, lacks, unknown
 
-FUNCTIONS = {}  # what torch has under these names
 _elementwise = js.elementwise
 
 
-def function(*names):
-    """Give a function to torch under its name, or these, and to tensors as a method."""
+def function(*names, **kinds):
+    """Give a function to torch under these names, and to tensors as a method; `kinds` say what parameters take."""
 
     def put(it):
-        for name in names or (it.__name__,):
-            FUNCTIONS[name] = it
-            if name not in vars(Tensor):
-                setattr(Tensor, name, it)
+        public = checked(names[0], it, **kinds)
+        for name in names:
+            FUNCTIONS[name] = public
+            if name not in vars(Tensor) or vars(Tensor)[name] is it:
+                setattr(Tensor, name, public)
         return it
 
     return put
@@ -40,13 +41,14 @@ def function(*names):
 
 def torch_only(it):
     """Give a function to torch alone."""
-    FUNCTIONS[it.__name__.rstrip("_")] = it
+    name = it.__name__.rstrip("_")
+    FUNCTIONS[name] = checked(name, it)
     return it
 
 
 def method(it):
     """Give a method to tensors alone."""
-    setattr(Tensor, it.__name__, it)
+    setattr(Tensor, it.__name__, checked(it.__name__, it))
     return it
 
 
@@ -83,14 +85,17 @@ class device:  # noqa: N801 - PyTorch's name
         self.index = int(number) if number else index
         if self.type not in ("cpu", "meta"):
             if self.type in ("cuda", "mps", "xpu"):
-                raise AssertionError(
-                    f"{self.type} is not in the small torch of this page; open the page in Colab"
-                )
+                return
             raise RuntimeError(
                 f"Expected one of cpu, cuda, … device type at start of device string: {text}"
             )
 
     def __enter__(self):
+        if self.type not in ("cpu", "meta"):
+            title = {"cuda": "CUDA"}.get(self.type, self.type)
+            raise AssertionError(
+                f"Torch not compiled with {title} enabled: a page has no GPU, and {self.type} {LACKS}"
+            )
         self._before = [*getattr(self, "_before", ()), Meta.on]
         Meta.on = self.type == "meta"
         return self
@@ -112,21 +117,37 @@ class device:  # noqa: N801 - PyTorch's name
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
-CPU, META = device("cpu"), device("meta")
+CPU, META, DEVICE = device("cpu"), device("meta"), device
 
 
-def placed(maker):
-    """Let a function that makes tensors take a device."""
+def maker(it):
+    """Return a function that makes a tensor so that it takes where, for what and how it is laid as well."""
+    inner = checked(it.__name__, it)
 
-    @wraps(maker)
-    def make_there(*args, **kwargs):
-        where = kwargs.pop("device", None)
-        if where is None:
-            return maker(*args, **kwargs)
-        with where if isinstance(where, device) else device(where):
-            return maker(*args, **kwargs)
+    @wraps(it)
+    def make_there(
+        *args,
+        device=None,
+        requires_grad=False,
+        layout=None,
+        pin_memory=False,
+        memory_format=None,
+        **kwargs,
+    ):
+        if device is None:
+            made = inner(*args, **kwargs)
+        else:
+            with device if isinstance(device, DEVICE) else DEVICE(device):
+                made = inner(*args, **kwargs)
+        return made.requires_grad_() if requires_grad else made
 
     return make_there
+
+
+def makes(it):
+    """Give torch a function that makes a tensor."""
+    FUNCTIONS[it.__name__] = maker(it)
+    return it
 
 
 class Defaults:
@@ -137,6 +158,9 @@ class Defaults:
 
 class layout:  # noqa: N801 - PyTorch's name
     """How numbers lie in memory; here in rows."""
+
+    def __repr__(self):
+        return "torch.strided"
 
 
 class memory_format:  # noqa: N801 - PyTorch's name
@@ -280,25 +304,22 @@ class Tensor:
     grad = _node = _base = _leaf = _base_node = _after = None
     _requires_grad = False
     _output = 0
-    _is_inference = False
-    layout = "torch.strided"
+    _is_inference = _of_leaf = False
+    layout = layout()
     is_cuda = is_sparse = is_quantized = is_mps = is_nested = False
     names = ()
     __array_priority__ = 1000
 
-    def __new__(cls, *data, **_):
+    def __new__(cls, *data):
         made = _new(cls)
         if cls is Tensor or not data or not isinstance(data[0], Tensor):
-            sizes = data and all(isinstance(size, int) for size in data)
-            source = (
-                empty_of(tuple(data), float32) if sizes else tensor(*(data or ([],)), dtype=float32)
-            )
+            source = _of_data(data, float32)
         else:
             source = data[0]
         made._share(source)
         return made
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_):
         pass
 
     def _share(self, source):
@@ -372,7 +393,7 @@ class Tensor:
     def untyped_storage(self):
         return UntypedStorage(self)
 
-    def is_contiguous(self, **_):
+    def is_contiguous(self, memory_format=None):
         usual = rows(self._shape)
         if self._stride == usual or 0 in self._shape:
             return True
@@ -441,14 +462,19 @@ class Tensor:
         number = self._storage.array[self._offset]
         return number if kind == 2 else int(number) if kind == 1 else bool(number)
 
+    def _single(self):
+        if self.numel() != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return self.item()
+
     def __float__(self):
-        return float(self.item())
+        return float(self._single())
 
     def __int__(self):
-        return int(self.item())
+        return int(self._single())
 
     def __complex__(self):
-        return complex(self.item())
+        return complex(self._single())
 
     def __index__(self):
         if self.dtype.kind > 1 or self.numel() != 1:
@@ -502,11 +528,11 @@ class Tensor:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
-        if name in KNOWN:
-            raise AttributeError(
-                f"Tensor.{name} is not in the small torch of this page; open the page in Colab"
-            )
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if name[0] == "_":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if name == "numpy":
+            raise AttributeError(f"Tensor.numpy(), in whose place tolist() does, {LACKS}")
+        raise unknown(f"Tensor.{name}", name, dir(type(self)))
 
     # Gradients.
     @property
@@ -598,7 +624,8 @@ class Tensor:
         made._storage, made._shape, made._stride = self._storage, shape, stride
         made._offset, made.dtype = offset, self.dtype
         made._base = base = self._base if self._base is not None else self
-        if back is not None and wanted(self):
+        made._of_leaf = self._of_leaf or (self._requires_grad and self._node is None and Mode.grad)
+        if back is not None and needs_grad(self):
             record(made, name, (self,), back)
         made._base_node = base._node
         return made
@@ -637,7 +664,7 @@ class Tensor:
             return self.view(shape)
         stride = _restrided(self._shape, self._stride, shape)
         if stride is None:
-            return self.contiguous().view(shape)
+            return titled(self.contiguous().view(shape), "UnsafeViewBackward0")
         before = self._shape
         return self._view(shape, stride, self._offset, "ViewBackward0", lambda g: g.reshape(before))
 
@@ -680,7 +707,7 @@ class Tensor:
             raise RuntimeError(
                 f"t() expects a tensor with <= 2 dimensions, but self is {self.dim()}D"
             )
-        return self.transpose(0, 1) if len(self._shape) == 2 else self
+        return titled(self.transpose(0, -1), "TBackward0")
 
     @property
     def T(self):  # noqa: N802 - PyTorch's name
@@ -688,6 +715,8 @@ class Tensor:
 
     @property
     def mT(self):  # noqa: N802 - PyTorch's name
+        if not self._shape:
+            return self
         if len(self._shape) < 2:
             raise RuntimeError(
                 f"tensor.mT is only supported on matrices or batches of matrices. Got {self.dim()}-D tensor."
@@ -699,7 +728,7 @@ class Tensor:
         more = len(shape) - len(self._shape)
         if more < 0:
             raise RuntimeError(
-                f"expand(torch.{self._kind_name()}{{{list(self._shape)}}}, size={list(shape)}): the number of sizes "
+                f"expand(torch.{self.dtype.scalar}Tensor{{{list(self._shape)}}}, size={list(shape)}): the number of sizes "
                 f"provided ({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({self.dim()})"
             )
         full, stride = list(shape), [0] * len(shape)
@@ -732,21 +761,22 @@ class Tensor:
             lambda g: g.squeeze(at),
         )
 
-    def squeeze(self, dim=None):
-        dims = range(len(self._shape)) if dim is None else [dim] if isinstance(dim, int) else dim
-        drop = {place_of(d, len(self._shape)) for d in dims} if self._shape else set()
+    def squeeze(self, dim=...):
+        dims = range(len(self._shape)) if dim is ... else [dim] if isinstance(dim, int) else dim
+        drop = [place_of(d, len(self._shape)) for d in dims]
+        if len({*drop}) != len(drop):
+            raise RuntimeError(f"dim {drop[0]} appears multiple times in the list of dims")
         keep = [d for d, size in enumerate(self._shape) if size != 1 or d not in drop]
         before = self._shape
         shape, stride = tuple([before[d] for d in keep]), tuple([self._stride[d] for d in keep])
-        return self._view(
-            shape, stride, self._offset, "SqueezeBackward0", lambda g: g.reshape(before)
-        )
+        name = f"SqueezeBackward{0 if dim is ... else 1 if isinstance(dim, int) else 2}"
+        return self._view(shape, stride, self._offset, name, lambda g: g.reshape(before))
 
     def flatten(self, start_dim=0, end_dim=-1):
-        if not self._shape:
-            return self.reshape(1)
         dims = len(self._shape)
         first, last = place_of(start_dim, dims), place_of(end_dim, dims)
+        if not dims:
+            return self.reshape(1)
         if first > last:
             raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
         if first == last:
@@ -822,13 +852,21 @@ class Tensor:
 
     def unbind(self, dim=0):
         dim = place_of(dim, len(self._shape))
-        return tuple([self.select(dim, index) for index in range(self._shape[dim])])
+        parts = [self.select(dim, index) for index in range(self._shape[dim])]
+        return tuple([titled(part, "UnbindBackward0") for part in parts])
 
     def split(self, split_size, dim=0):
         dim = place_of(dim, len(self._shape))
-        size = self._shape[dim]
+        size, name = self._shape[dim], "SplitWithSizesBackward0"
         if isinstance(split_size, int):
-            split_size = [min(split_size, size - at) for at in range(0, max(size, 1), split_size)]
+            name = "SplitBackward0"
+            if split_size < 0 or (split_size == 0 and size):
+                raise RuntimeError(
+                    f"split expects split_size be non-negative, but got split_size={split_size}"
+                )
+            split_size = [
+                min(split_size, size - at) for at in range(0, max(size, 1), split_size or 1)
+            ]
         elif sum(split_size) != size:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
@@ -836,12 +874,14 @@ class Tensor:
             )
         found, at = [], 0
         for length in split_size:
-            found.append(self._slice(dim, at, at + length, 1))
+            found.append(titled(self._slice(dim, at, at + length, 1), name))
             at += length
         return tuple(found)
 
     def chunk(self, chunks, dim=0):
         size = self._shape[place_of(dim, len(self._shape))]
+        if chunks <= 0:
+            raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
         return self.split(max(-(-size // chunks), 1), dim)
 
     def tensor_split(self, parts, dim=0):
@@ -913,61 +953,65 @@ class Tensor:
         if memory_format is None or memory_format == "preserve":
             made._stride = like_rows(self)
         _copy(made, self)
-        return record(made, "CloneBackward0", (self,), lambda g: g) if wanted(self) else made
+        return record(made, "CloneBackward0", (self,), lambda g: g) if needs_grad(self) else made
 
-    def contiguous(self, **_):
+    def contiguous(self, memory_format=None):
         if self.is_contiguous():
             return self
         return self.clone(memory_format="contiguous")
 
-    def to(self, *args, **kwargs):
-        dtype, copy, where = kwargs.get("dtype"), kwargs.get("copy", False), kwargs.get("device")
+    def to(
+        self,
+        *args,
+        dtype=None,
+        device=None,
+        copy=False,
+        non_blocking=False,
+        memory_format=None,
+        other=None,
+    ):
+        where, dtype = device, PLAIN.get(dtype, dtype) if other is None else other.dtype
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype = arg.dtype
             elif type(arg) is type(float32):
                 dtype = arg
-            elif isinstance(arg, str | device):
+            elif isinstance(arg, str | DEVICE):
                 where = arg
-        if where is not None and device(where).type != self.device.type:
-            return self._moved(dtype or self.dtype)
+            elif arg in PLAIN:
+                dtype = PLAIN[arg]
+            elif not isinstance(arg, bool) and arg is not None:
+                raise TypeError(f"to() received an invalid combination of arguments: {arg!r}")
+        if where is not None and DEVICE(where).type != self.device.type:
+            return self._moved(dtype or self.dtype, where)
         if dtype is None or dtype is self.dtype:
             return self.clone() if copy else self
         made = empty_of(self._shape, dtype)
         made._stride = like_rows(self)
         _copy(made, self)
-        if dtype.kind >= 2 and wanted(self):
+        if dtype.kind >= 2 and needs_grad(self):
             before = self.dtype
             record(made, "ToCopyBackward0", (self,), lambda g: g.to(before))
         return made
 
-    def _moved(self, dtype):
+    def _moved(self, dtype, where):
         """Leave the numbers behind; those of a tensor without any cannot be had."""
-        if self.is_meta:
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        with META:
+        with DEVICE(where):
+            if self.is_meta:
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
             return empty_of(self._shape, dtype)
 
     def type(self, dtype=None):
-        return f"torch.{self._kind_name()}" if dtype is None else self.to(dtype)
-
-    def _kind_name(self):
-        names = {
-            "float32": "Float",
-            "float64": "Double",
-            "int64": "Long",
-            "int32": "Int",
-            "uint8": "Byte",
-            "float16": "Half",
-        }
-        names |= {"bool": "Bool", "bfloat16": "BFloat16", "int16": "Short", "int8": "Char"}
-        return names.get(self.dtype.name, self.dtype.name) + "Tensor"
+        return f"torch.{self.dtype.scalar}Tensor" if dtype is None else self.to(dtype)
 
     def type_as(self, other):
         return self.to(other.dtype)
 
-    def cpu(self, **_):
+    def cpu(self, memory_format=None):
         return self
+
+    def cuda(self, device=None, non_blocking=False, memory_format=None):
+        return self.to("cuda")
 
     def pin_memory(self):
         return self
@@ -986,44 +1030,93 @@ class Tensor:
         overlapping = source._storage is self._storage and self._storage is not None
         _copy(self, _copied(source) if overlapping else source)
         self._storage.version += 1
-        if wanted(self, source):
+        if needs_grad(self, source):
             shape, kind = source._shape, source.dtype
             backs = (lambda g: g.new_zeros(g._shape), lambda g: g.sum_to_size(shape).to(kind))
             _autograd.record_in_place(self, "CopyBackwards", (source,), backs)
         return self
 
-    def new_tensor(self, data, *, dtype=None, requires_grad=False, **_):
-        return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    @maker
+    def new_tensor(self, data, *, dtype=None):
+        return tensor(data, dtype=dtype or self.dtype)
 
-    def new_zeros(self, *size, dtype=None, requires_grad=False, **_):
-        made = beside(self, shape_of(size), dtype or self.dtype)
-        made._requires_grad = requires_grad
-        return made
+    @maker
+    def new_zeros(self, *size, dtype=None):
+        return beside(self, checked_sizes(shape_of(size)), dtype or self.dtype)
 
     new_empty = new_zeros
 
-    def new_ones(self, *size, dtype=None, **_):
+    @maker
+    def new_ones(self, *size, dtype=None):
         return run("copy", self.new_zeros(*size, dtype=dtype), 1)
 
-    def new_full(self, size, fill_value, *, dtype=None, **_):
+    @maker
+    def new_full(self, size, fill_value, *, dtype=None):
         return run("copy", self.new_zeros(size, dtype=dtype), fill_value)
 
 
 _new = object.__new__
+TENSOR.types.add(Tensor)
 
 
-def check_in_place(tensor, what="a leaf"):
-    """Refuse to overwrite what autograd needs as it is."""
+def _of_data(data, dtype):
+    """Return what the constructor of a class of tensors makes of sizes, or of a sequence of numbers."""
+    if all(isinstance(size, int) and not isinstance(size, bool) for size in data) and data:
+        return empty_of(checked_sizes(tuple(data)), dtype)
+    (given,) = data or ([],)
+    if isinstance(given, Tensor):
+        if given.dtype is not dtype:
+            raise TypeError(f"expected a tensor of {dtype}, got one of {given.dtype}")
+        return given
+    if isinstance(given, Size):
+        return empty_of(given, dtype)
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"new(): data must be a sequence (got {type(given).__name__})")
+    return tensor(given, dtype=dtype)
+
+
+def tensors_of(dtypes, name):
+    """Return what PyTorch still has as the class of all tensors of a type."""
+    dtype = getattr(dtypes, name)
+
+    class Kind(type):
+        def __instancecheck__(cls, value):
+            return isinstance(value, Tensor) and value.dtype is dtype
+
+    class Typed(metaclass=Kind):
+        def __new__(cls, *data):
+            return _of_data(data, dtype)
+
+    Typed.__name__ = f"{dtype.scalar}Tensor"
+    return Typed
+
+
+def check_in_place(tensor):
+    """Refuse to overwrite what autograd needs as it is, and what stands in one place of memory several times."""
+    if (
+        0 in tensor._stride
+        and 0 not in tensor._shape
+        and any(
+            size > 1 and not step for size, step in zip(tensor._shape, tensor._stride, strict=True)
+        )
+    ):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
     if Mode.grad:
-        if tensor._requires_grad and tensor._node is None and tensor._base is None:
+        if tensor._requires_grad and node_of(tensor) is None:
             raise RuntimeError(
-                f"{what} Variable that requires grad is being used in an in-place operation."
+                "a leaf Variable that requires grad is being used in an in-place operation."
             )
-        base = tensor._base
-        if base is not None and base._requires_grad and base._node is None and wanted(tensor):
+        if tensor._of_leaf and needs_grad(tensor):
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."
             )
+
+
+def _typed(name, dtype):
+    return checked(name, lambda self, memory_format=None: self.to(dtype))
 
 
 for _name, _kind in {
@@ -1033,242 +1126,7 @@ for _name, _kind in {
     from torch import _dtypes
 
     _dtype = getattr(_dtypes, "bool_" if _kind == "bool" else _kind)
-    setattr(Tensor, _name, lambda self, _to=_dtype, **_: self.to(_to))
-
-# Names that PyTorch's tensors have, and whose absence is told as such.
-KNOWN = {
-    *[
-        "absolute_",
-        "acos_",
-        "acosh",
-        "acosh_",
-        "addbmm",
-        "addbmm_",
-        "addmm_",
-        "addmv",
-        "addmv_",
-        "addr",
-        "addr_",
-        "adjoint",
-        "apply_",
-        "arccos",
-        "arccos_",
-        "arccosh",
-        "arccosh_",
-        "arcsin",
-        "arcsin_",
-        "arcsinh",
-        "arcsinh_",
-        "arctan2",
-        "arctan2_",
-        "arctan_",
-        "arctanh",
-        "arctanh_",
-        "as_strided_",
-        "as_strided_scatter",
-        "asin_",
-        "asinh",
-        "asinh_",
-        "atan2_",
-        "atan_",
-        "atanh",
-        "atanh_",
-        "baddbmm_",
-        "bitwise_left_shift_",
-        "bitwise_right_shift_",
-        "bitwise_xor_",
-        "cauchy_",
-        "ccol_indices",
-        "cdouble",
-        "cfloat",
-        "chalf",
-        "cholesky",
-        "cholesky_inverse",
-        "cholesky_solve",
-        "coalesce",
-        "col_indices",
-        "conj_physical",
-        "conj_physical_",
-        "const_data_ptr",
-        "copysign",
-        "copysign_",
-        "cosh_",
-        "crow_indices",
-        "cuda",
-        "cumprod_",
-        "cumsum_",
-        "deg2rad",
-        "deg2rad_",
-        "dense_dim",
-        "dequantize",
-        "det",
-        "diagflat",
-        "diagonal_scatter",
-        "digamma",
-        "digamma_",
-        "dim_order",
-        "divide_",
-        "dsplit",
-        "eig",
-        "erfc",
-        "erfc_",
-        "erfinv",
-        "erfinv_",
-        "exp2_",
-        "expm1_",
-        "fix_",
-        "float_power",
-        "float_power_",
-        "fmax",
-        "fmin",
-        "fmod_",
-        "frac",
-        "frac_",
-        "frexp",
-        "gcd",
-        "gcd_",
-        "geometric_",
-        "geqrf",
-        "grad_dtype",
-        "greater_",
-        "greater_equal_",
-        "hardshrink",
-        "hash_tensor",
-        "heaviside",
-        "heaviside_",
-        "histogram",
-        "hsplit",
-        "hypot",
-        "hypot_",
-        "i0",
-        "i0_",
-        "igamma",
-        "igamma_",
-        "igammac",
-        "igammac_",
-        "index_reduce",
-        "index_reduce_",
-        "int_repr",
-        "inverse",
-        "ipu",
-        "isreal",
-        "istft",
-        "lcm",
-        "lcm_",
-        "ldexp",
-        "ldexp_",
-        "less_",
-        "less_equal_",
-        "lgamma",
-        "lgamma_",
-        "log10_",
-        "log1p_",
-        "log2_",
-        "log_normal_",
-        "logaddexp2",
-        "logdet",
-        "logical_xor_",
-        "logit",
-        "logit_",
-        "lstsq",
-        "lu",
-        "lu_solve",
-        "mH",
-        "map2_",
-        "map_",
-        "masked_scatter",
-        "matrix_exp",
-        "matrix_power",
-        "module_load",
-        "mtia",
-        "multiply_",
-        "mvlgamma",
-        "mvlgamma_",
-        "nanmean",
-        "nanmedian",
-        "nanquantile",
-        "nansum",
-        "narrow_copy",
-        "negative_",
-        "new_empty_strided",
-        "nextafter",
-        "nextafter_",
-        "nonzero_static",
-        "not_equal_",
-        "orgqr",
-        "ormqr",
-        "output_nr",
-        "pinverse",
-        "polygamma",
-        "polygamma_",
-        "positive",
-        "prelu",
-        "put",
-        "put_",
-        "qr",
-        "qscheme",
-        "rad2deg",
-        "rad2deg_",
-        "record_stream",
-        "reinforce",
-        "renorm",
-        "renorm_",
-        "resize",
-        "resize_",
-        "resize_as",
-        "resize_as_",
-        "resize_as_sparse_",
-        "resolve_conj",
-        "resolve_neg",
-        "retains_grad",
-        "rot90",
-        "row_indices",
-        "scatter_reduce",
-        "scatter_reduce_",
-        "select_scatter",
-        "set_",
-        "sgn_",
-        "signbit",
-        "sinc",
-        "sinc_",
-        "sinh_",
-        "slice_inverse",
-        "slice_scatter",
-        "slogdet",
-        "smm",
-        "solve",
-        "split_with_sizes",
-        "squeeze_",
-        "sspaddmm",
-        "stft",
-        "storage",
-        "storage_type",
-        "subtract_",
-        "svd",
-        "swapaxes_",
-        "swapdims_",
-        "symeig",
-        "t_",
-        "tan_",
-        "to_dense",
-        "to_mkldnn",
-        "to_padded_tensor",
-        "transpose_",
-        "triangular_solve",
-        "true_divide_",
-        "unique_consecutive",
-        "unsafe_chunk",
-        "unsafe_split",
-        "unsafe_split_with_sizes",
-        "unsqueeze_",
-        "vdot",
-        "vsplit",
-        "xlogy",
-        "xlogy_",
-        "xpu",
-        "numpy",
-    ]
-}
+    setattr(Tensor, _name, _typed(_name, _dtype))
 
 
 class Handle:
@@ -1321,9 +1179,7 @@ def _copied(tensor):
 
 def _as_type(tensor, dtype):
     """Return the same bytes read as another type; here, a copy of a few types that pages look into."""
-    raise NotImplementedError(
-        "Tensor.view(dtype) is not in the small torch of this page; open the page in Colab"
-    )
+    raise lacks("Tensor.view(dtype)")
 
 
 def _nest(shape):
@@ -1397,7 +1253,7 @@ def _flattened(data, shape, depth, found):
             _flattened(part, shape, depth + 1, found)
 
 
-def tensor(data, *, dtype=None, requires_grad=False, pin_memory=False):
+def tensor(data, *, dtype=None):
     """Return a new tensor of these numbers."""
     if isinstance(data, Tensor):
         made = data.detach().clone().to(dtype or data.dtype)
@@ -1413,9 +1269,21 @@ def tensor(data, *, dtype=None, requires_grad=False, pin_memory=False):
         numbers: list = []
         _flattened(data, shape, 0, numbers)
         made = of_numbers(numbers, tuple(shape), dtype)
-    if requires_grad:
-        made.requires_grad_()
     return made
+
+
+EXACT = 2**53 - 1  # up to here a float64, in which an int64 is kept, holds every whole number
+
+
+def refuse_overflow(dtype, numbers):
+    """Refuse numbers that a tensor of this type cannot hold, here or in PyTorch."""
+    if dtype.kind != 1:
+        return
+    for number in numbers:
+        if number != number or not dtype.least <= number <= dtype.most:
+            raise RuntimeError(f"value cannot be converted to type {dtype.c_name} without overflow")
+        if dtype is int64 and not -EXACT <= number <= EXACT:
+            raise lacks(f"a whole number of 2**53 or more, {number},")
 
 
 def of_numbers(numbers, shape, dtype=None):
@@ -1450,6 +1318,7 @@ def of_numbers(numbers, shape, dtype=None):
                         else f"Could not infer dtype of {type(odd).__name__}"
                     )
                 numbers, dtype = [float(number) for number in numbers], Defaults.dtype
+    refuse_overflow(dtype, numbers)
     if dtype.kind == 3:
         numbers = [
             part for number in numbers for part in (complex(number).real, complex(number).imag)
@@ -1458,26 +1327,19 @@ def of_numbers(numbers, shape, dtype=None):
         numbers = [bool(number) if dtype is bool_ else int(number) for number in numbers]
     try:
         held = array(dtype.typecode, numbers or [0])
-    except OverflowError:
-        if dtype.typecode == "f":
-            held = array(
-                "f",
-                [
-                    number if abs(number) <= dtype.most else math.copysign(math.inf, number)
-                    for number in numbers
-                ],
-            )
-        else:
-            raise RuntimeError(
-                f"value cannot be converted to type {dtype.name} without overflow"
-            ) from None
+    except OverflowError:  # of a float32
+        most = dtype.most
+        held = array(
+            "f", [each if abs(each) <= most else math.copysign(math.inf, each) for each in numbers]
+        )
     made = make(Storage(held, dtype.width), shape, rows(shape), 0, dtype)
     if dtype.name in ("bfloat16", "float16"):
         run("copy", made, made)
     return made
 
 
-def as_tensor(data, dtype=None):
+@makes
+def as_tensor(data, *, dtype=None):
     if isinstance(data, Tensor):
         return data.to(dtype or data.dtype)
     return tensor(data, dtype=dtype)
@@ -1491,118 +1353,123 @@ def beside(tensor, shape, dtype):
     return empty_of(shape, dtype)
 
 
-def _made(shape, dtype, requires_grad, value=0, like=None):
+def _filled_with(value, shape, dtype, like=None):
     dtype = dtype or Defaults.dtype
     made = empty_of(shape, dtype) if like is None or Meta.on else beside(like, shape, dtype)
     if like is not None:
         made._stride = like_rows(like)
-    if value:
-        run("copy", made, value)
-    if requires_grad:
-        made.requires_grad_()
-    return made
+    return run("copy", made, value) if value else made
 
 
-def _checked(shape, name=None):
-    if any(size < 0 for size in shape):
-        size = next(size for size in shape if size < 0)
-        raise RuntimeError(
-            f"{name}: Dimension size must be non-negative."
-            if name
-            else f"Trying to create tensor with negative dimension {size}: {list(shape)}"
-        )
+def checked_sizes(shape):
+    for size in shape:
+        if size < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {size}: {list(shape)}"
+            )
     return shape
 
 
-def zeros(*size, dtype=None, requires_grad=False, out=None, **_):
-    return _made(_checked(shape_of(size), "zeros"), dtype, requires_grad)
+@makes
+def zeros(*size, dtype=None):
+    return _filled_with(0, checked_sizes(shape_of(size)), dtype)
 
 
-def empty(*size, dtype=None, requires_grad=False, **_):
-    return _made(_checked(shape_of(size)), dtype, requires_grad)
+@makes
+def empty(*size, dtype=None):
+    return _filled_with(0, checked_sizes(shape_of(size)), dtype)
 
 
-def ones(*size, dtype=None, requires_grad=False, **_):
-    return _made(_checked(shape_of(size)), dtype, requires_grad, 1)
+@makes
+def ones(*size, dtype=None):
+    return _filled_with(1, checked_sizes(shape_of(size)), dtype)
 
 
-def full(size, fill_value, *, dtype=None, requires_grad=False, **_):
+@makes
+def full(size, fill_value, *, dtype=None):
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
-    if dtype is None:
-        dtype = (
-            bool_
-            if isinstance(fill_value, bool)
-            else int64
-            if isinstance(fill_value, int)
-            else None
-        )
-    return _made(shape_of((size,)), dtype, requires_grad, fill_value)
+    kind = dtype or {bool: bool_, int: int64}.get(type(fill_value))
+    if kind is not None:
+        refuse_overflow(kind, [fill_value])
+    return _filled_with(fill_value, checked_sizes(shape_of((size,))), kind)
 
 
-def zeros_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, like=input)
+@makes
+def zeros_like(input, *, dtype=None):
+    return _filled_with(0, input._shape, dtype or input.dtype, input)
 
 
-def ones_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, 1, input)
+@makes
+def ones_like(input, *, dtype=None):
+    return _filled_with(1, input._shape, dtype or input.dtype, input)
 
 
-def empty_like(input, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, like=input)
+@makes
+def empty_like(input, *, dtype=None):
+    return _filled_with(0, input._shape, dtype or input.dtype, input)
 
 
-def full_like(input, fill_value, *, dtype=None, requires_grad=False, **_):
-    return _made(input._shape, dtype or input.dtype, requires_grad, fill_value, input)
+@makes
+def full_like(input, fill_value, *, dtype=None):
+    refuse_overflow(dtype or input.dtype, [fill_value])
+    return _filled_with(fill_value, input._shape, dtype or input.dtype, input)
 
 
-def arange(start, end=None, step=1, *, dtype=None, requires_grad=False, **_):
+@makes
+def arange(start, end=None, step=None, *, dtype=None):
+    if end is None and step is not None:
+        raise TypeError("arange() received an invalid combination of arguments: a step and no end")
     start, end = (0, start) if end is None else (start, end)
+    step = 1 if step is None else step
     start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
     whole = all(isinstance(x, int) for x in (start, end, step))
     dtype = dtype or (int64 if whole else Defaults.dtype)
-    if step == 0:
+    if step == 0 or step != step:
         raise RuntimeError("step must be nonzero")
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if dtype.kind == 1 and not whole:
+        start, end, step, whole = int(start), int(end), int(step), True
+        if not step:
+            raise RuntimeError("step must be nonzero")
     numbers = (
         range(start, end, step)
         if whole
         else [start + k * step for k in range(math.ceil((end - start) / step))]
     )
-    made = make(Storage(array(dtype.typecode, numbers or [0]), dtype.width), (len(numbers),), (1,), 0, dtype) if (
-        dtype.kind != 1 or whole
-    ) else of_numbers(list(numbers), (len(numbers),), dtype)  # fmt: skip
-    if requires_grad:
-        made.requires_grad_()
-    return made
+    if (dtype.kind == 1 and dtype.itemsize >= 4) or dtype.name in ("float32", "float64"):
+        held = Storage(array(dtype.typecode, numbers or [0]), dtype.width)
+        return make(held, (len(numbers),), (1,), 0, dtype)
+    return of_numbers(list(numbers), (len(numbers),), dtype)
 
 
-def linspace(start, end, steps, *, dtype=None, requires_grad=False, **_):
+@makes
+def linspace(start, end, steps, *, dtype=None):
     start, end = float(start), float(end)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     numbers = [
         start + k * step if k < steps / 2 else end - (steps - 1 - k) * step for k in range(steps)
     ]
-    made = of_numbers(numbers, (steps,), dtype or Defaults.dtype)
-    if requires_grad:
-        made.requires_grad_()
-    return made
+    return of_numbers(numbers, (steps,), dtype or Defaults.dtype)
 
 
-def eye(n, m=None, *, dtype=None, requires_grad=False, **_):
-    made = empty_of((n, n if m is None else m), dtype or Defaults.dtype)
+@makes
+def eye(n, m=None, *, dtype=None):
+    m = n if m is None else m
+    for name, size in (("n", n), ("m", m)):
+        if size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+    made = empty_of((n, m), dtype or Defaults.dtype)
     run("copy", made.diagonal(), 1)
-    if requires_grad:
-        made.requires_grad_()
     return made
 
 
-for _maker in (
-    tensor, as_tensor, zeros, empty, ones, full, zeros_like, ones_like, empty_like, full_like, arange, linspace, eye,
-):  # fmt: skip
-    FUNCTIONS[_maker.__name__] = placed(_maker)
-FUNCTIONS["asarray"] = FUNCTIONS["as_tensor"]
+FUNCTIONS["tensor"], FUNCTIONS["asarray"] = maker(tensor), FUNCTIONS["as_tensor"]
 
 
 def rebuilt(held, offset, shape, strides, requires_grad):
@@ -1635,6 +1502,3 @@ def shown(tensor):
         grad_fn=node.name if node is not None else None,
         default=Defaults.dtype.name,
     )
-
-
-__all__ = ["FUNCTIONS", "Tensor", "complex128", "promote_types"]

@@ -1,27 +1,18 @@
 """Linear algebra: what the book uses of it."""
 
-from torch import _ops
-from torch._autograd import wanted
+from torch import _reduce
+from torch._autograd import needs_grad
 from torch._dtypes import float64
+from torch._join import cat, stack
 from torch._kernels import call, js
-from torch._ops import cat, stack
+from torch._signatures import absent, lacks
 from torch._tensor import FUNCTIONS, empty_of
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise AttributeError(
-        f"torch.linalg.{name} is not in the small torch of this page; open the page in Colab"
-    )
 
 
 def _apart(function, x):
     """Apply a function of one matrix to each of a batch; the results are stacked, in a tuple."""
-    if wanted(x):
-        raise NotImplementedError(
-            "the gradient of a decomposition is not in the small torch of this page; open the page in Colab"
-        )
+    if needs_grad(x):
+        raise lacks("the gradient of a decomposition")
     if x.dim() == 2:
         return function(x)
     found = [function(matrix) for matrix in x.reshape(-1, *x.shape[-2:])]
@@ -92,9 +83,7 @@ def _qr(x, mode):
     if n > k:
         r = cat([r, q.mT @ first[:, k:]], 1)
     if mode == "complete" and m > k:
-        raise NotImplementedError(
-            "torch.linalg.qr(mode='complete') is not in the small torch of this page; open the page in Colab"
-        )
+        raise lacks("torch.linalg.qr(mode='complete')")
     # Householder's reflections, which PyTorch uses, leave R's diagonal negative where a column begins positive.
     return q.to(x.dtype), r.to(x.dtype)
 
@@ -120,10 +109,13 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 
 
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    return _ops.norm(x if dtype is None else x.to(dtype), ord, dim, keepdim)
+    return _reduce.norm(x if dtype is None else x.to(dtype), ord, dim, keepdim)
 
 
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     if A.dim() == 2 and dim is None and ord in (2, "nuc"):
         return svdvals(A).amax(-1) if ord == 2 else svdvals(A).sum(-1)
-    return _ops.norm(A, 2 if ord is None else ord, dim, keepdim)
+    return _reduce.norm(A, 2 if ord is None else ord, dim, keepdim)
+
+
+__getattr__ = absent("torch.linalg", globals())

@@ -109,17 +109,6 @@ NUMBERS += [
     "x.add(1, alpha=3)",
     "x.float()",
 ]
-LOGIC = [
-    "x & y",
-    "x | y",
-    "x ^ y",
-    "~x",
-    "x == y",
-    "x < y",
-    "x.logical_and(y)",
-    "x.logical_or(y)",
-    "x.eq(y).any()",
-]
 REDUCTIONS = [
     "sum",
     "mean",
@@ -315,13 +304,6 @@ def numbers(draw):
             )
 
 
-def logic(draw):
-    for code in LOGIC:
-        for kind in ("bool", "int64", "float32"):
-            x, y = (draw.tensor(kind, shape) for shape in draw.pair_of_shapes())
-            yield case(f"out = {code}", x, y)
-
-
 def reductions(draw):
     for name in REDUCTIONS:
         for kind in (
@@ -481,7 +463,6 @@ GROUPS = [
     one,
     pairs,
     numbers,
-    logic,
     reductions,
     views,
     in_place,

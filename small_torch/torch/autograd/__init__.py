@@ -1,9 +1,8 @@
 """Gradients, by PyTorch's names."""
 
-import importlib
-
 from torch import _autograd
 from torch._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from torch._signatures import absent, lacks
 from torch._tensor import Tensor
 from torch.autograd import graph
 
@@ -29,9 +28,7 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     allow = bool(allow_unused) or materialize_grads
     if is_grads_batched:
-        raise NotImplementedError(
-            "torch.autograd.grad(is_grads_batched=True) is not in the small torch of this page; open the page in Colab"
-        )
+        raise lacks("torch.autograd.grad(is_grads_batched=True)")
     found = _autograd.backward(outputs, above, wanted, keep, create_graph, allow)
     if materialize_grads:
         found = tuple(
@@ -50,19 +47,12 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 Variable = Tensor
 # What few pages ask for, and the module that has it.
-LATER = {"Function": "function", "gradcheck": "gradcheck"}
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    try:
-        found = importlib.import_module(f"torch.autograd.{LATER.get(name, name)}")
-    except ModuleNotFoundError as error:
-        raise AttributeError(str(error)) from None
-    found = globals()[name] = getattr(found, name) if name in LATER else found
-    return found
-
+PLACES = {
+    "Function": "torch.autograd.function:Function",
+    "gradcheck": "torch.autograd.gradcheck:gradcheck",
+}
+PLACES |= {name: f"torch.autograd.{name}" for name in ("forward_ad", "function", "functional")}
+__getattr__ = absent("torch.autograd", globals(), PLACES)
 
 __all__ = [
     "Variable", "backward", "enable_grad", "grad", "graph", "inference_mode", "no_grad", "set_grad_enabled",

@@ -1,7 +1,5 @@
 """Forward derivatives, which the small torch does not have."""
 
+from torch._signatures import absent
 
-def __getattr__(name):
-    raise AttributeError(
-        f"torch.autograd.forward_ad.{name} is not in the small torch of this page; open the page in Colab"
-    )
+__getattr__ = absent("torch.autograd.forward_ad", globals())

@@ -2,7 +2,7 @@
 
 import functools
 
-from torch._autograd import Mode, Node, Saved, wanted
+from torch._autograd import Mode, Node, Saved, needs_grad
 from torch._tensor import Tensor, zeros
 
 
@@ -50,7 +50,7 @@ class Function:
     @classmethod
     def apply(cls, *inputs):
         tensors = [value if isinstance(value, Tensor) else None for value in inputs]
-        recorded = wanted(*[value for value in tensors if value is not None])
+        recorded = needs_grad(*tensors)
         context = Context()
         context.needs_input_grad = tuple(
             value is not None and value.requires_grad for value in tensors

@@ -1,6 +1,6 @@
 """Matrices of derivatives."""
 
-from torch._ops import stack
+from torch._join import stack
 from torch._tensor import FUNCTIONS
 
 

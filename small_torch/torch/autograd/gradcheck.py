@@ -1,7 +1,7 @@
 """Gradients held against difference quotients."""
 
 from torch._autograd import no_grad
-from torch._ops import allclose
+from torch._join import allclose
 from torch._tensor import Tensor, empty_of
 
 

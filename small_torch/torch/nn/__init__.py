@@ -1,18 +1,20 @@
 """The modules of `torch.nn` that the book uses."""
 
-import importlib
-
+from torch._signatures import absent
 from torch.nn import functional, init
 from torch.nn._layers import (
     GELU,
+    BCEWithLogitsLoss,
     CrossEntropyLoss,
     Dropout,
     Embedding,
     Flatten,
     Identity,
+    L1Loss,
     LayerNorm,
     Linear,
     MSELoss,
+    NLLLoss,
     ReLU,
     RMSNorm,
     Sigmoid,
@@ -24,17 +26,20 @@ from torch.nn._module import Module, ModuleDict, ModuleList, Parameter, Paramete
 
 __all__ = [
     "GELU",
+    "BCEWithLogitsLoss",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Flatten",
     "Identity",
+    "L1Loss",
     "LayerNorm",
     "Linear",
     "MSELoss",
     "Module",
     "ModuleDict",
     "ModuleList",
+    "NLLLoss",
     "Parameter",
     "ParameterList",
     "RMSNorm",
@@ -49,13 +54,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    if name in ("attention", "utils"):
-        return importlib.import_module(f"torch.nn.{name}")
-    if name == "MultiheadAttention":
-        return importlib.import_module("torch.nn._multihead").MultiheadAttention
-    raise NotImplementedError(
-        f"torch.nn.{name} is not in the small torch of this page; open the page in Colab"
-    )
+PLACES = {
+    "attention": "torch.nn.attention",
+    "utils": "torch.nn.utils",
+    "MultiheadAttention": "torch.nn._multihead:MultiheadAttention",
+}
+__getattr__ = absent("torch.nn", globals(), PLACES)

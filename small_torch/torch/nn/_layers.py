@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch._signatures import lacks
 from torch.nn import functional as F
 from torch.nn import init
 from torch.nn._module import Module, Parameter
@@ -51,12 +52,17 @@ class Embedding(Module):
     """A table with a row for each token."""
 
     def __init__(
-        self, num_embeddings, embedding_dim, padding_idx=None, _weight=None, _freeze=False, device=None, dtype=None
+        self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+        sparse=False, _weight=None, _freeze=False, device=None, dtype=None,
     ):  # fmt: skip
         super().__init__()
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise lacks("nn.Embedding with max_norm, scale_grad_by_freq or sparse")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        if padding_idx is not None and padding_idx < 0:
-            padding_idx += num_embeddings
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError("Padding_idx must be within num_embeddings")
+            padding_idx %= num_embeddings
         self.padding_idx = padding_idx
         if _weight is None:
             self.weight = _made(num_embeddings, embedding_dim, device=device, dtype=dtype)
@@ -72,7 +78,7 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
-        return cls(*embeddings.shape, padding_idx, embeddings, freeze)
+        return cls(*embeddings.shape, padding_idx, _weight=embeddings, _freeze=freeze)
 
     def forward(self, input):
         return F.embedding(input, self.weight, self.padding_idx)
@@ -150,7 +156,7 @@ class Dropout(Module):
         self.p, self.inplace = p, inplace
 
     def forward(self, input):
-        return F.dropout(input, self.p, self.training)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self):
         return f"p={self.p}, inplace={self.inplace}"
@@ -168,14 +174,27 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-def _activation(name, function):
-    """A module that applies a function."""
-    return type(
-        name, (Module,), {"forward": lambda self, input: function(input), "__module__": __name__}
-    )
+def _activation(name, function, inplace=False):
+    """A module that applies a function; some may write over what they are given."""
+
+    class Activation(Module):
+        def forward(self, input):
+            return function(input, self.inplace) if inplace else function(input)
+
+        def extra_repr(self):
+            return "inplace=True" if inplace and self.inplace else ""
+
+    def initialise(self, inplace=False):
+        Module.__init__(self)
+        self.inplace = inplace
+
+    if inplace:
+        Activation.__init__ = initialise
+    Activation.__name__ = Activation.__qualname__ = name
+    return Activation
 
 
-ReLU, SiLU = _activation("ReLU", F.relu), _activation("SiLU", F.silu)
+ReLU, SiLU = _activation("ReLU", F.relu, True), _activation("SiLU", F.silu, True)
 Sigmoid, Tanh = _activation("Sigmoid", F.sigmoid), _activation("Tanh", F.tanh)
 
 
@@ -203,24 +222,65 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
-class CrossEntropyLoss(Module):
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+class _Loss(Module):
+    """A loss by the function of its name; the settings are the function's."""
+
+    def __init__(self, weight=None, **settings):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.settings = {
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-            "label_smoothing": label_smoothing,
-        }
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self.settings = settings
 
     def forward(self, input, target):
-        return F.cross_entropy(input, target, self.weight, **self.settings)
+        return self.function(input, target, weight=self.weight, **self.settings)
 
 
-class MSELoss(Module):
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        self.reduction = reduction
+class CrossEntropyLoss(_Loss):
+    function = staticmethod(F.cross_entropy)
 
-    def forward(self, input, target):
-        return F.mse_loss(input, target, self.reduction)
+    def __init__(
+        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+    ):  # fmt: skip
+        super().__init__(
+            weight,
+            size_average=size_average,
+            ignore_index=ignore_index,
+            reduce=reduce,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+
+
+class NLLLoss(_Loss):
+    function = staticmethod(F.nll_loss)
+
+    def __init__(
+        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"
+    ):
+        settings = {"ignore_index": ignore_index, "reduction": reduction}
+        super().__init__(weight, size_average=size_average, reduce=reduce, **settings)
+
+
+class _PairLoss(_Loss):
+    def __init__(self, size_average=None, reduce=None, reduction="mean"):
+        super().__init__(None, size_average=size_average, reduce=reduce, reduction=reduction)
+
+
+class MSELoss(_PairLoss):
+    function = staticmethod(F.mse_loss)
+
+
+class L1Loss(_PairLoss):
+    function = staticmethod(F.l1_loss)
+
+
+class BCEWithLogitsLoss(_Loss):
+    function = staticmethod(F.binary_cross_entropy_with_logits)
+
+    def __init__(
+        self, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+    ):
+        super().__init__(weight, size_average=size_average, reduce=reduce, reduction=reduction)
+        self.register_buffer("pos_weight", pos_weight)
+        self.settings["pos_weight"] = pos_weight

@@ -5,6 +5,7 @@ from itertools import chain, count
 
 import torch
 from torch import Tensor
+from torch._signatures import lacks
 
 HOOKS = count()
 KINDS_OF_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -15,6 +16,10 @@ class Parameter(Tensor):
 
     def __new__(cls, data=None, requires_grad=True):
         data = torch.empty(0) if data is None else data
+        if requires_grad and data.dtype.kind < 2:
+            raise RuntimeError(
+                "Only Tensors of floating point and complex dtype can require gradients"
+            )
         return Tensor._make_subclass(cls, data.detach(), requires_grad)
 
     def __init__(self, data=None, requires_grad=True):
@@ -391,9 +396,7 @@ class Module:
         return Hook(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook, prepend=False):
-        raise NotImplementedError(
-            "Module.register_full_backward_hook is not in the small torch of this page; open the page in Colab"
-        )
+        raise lacks("Module.register_full_backward_hook")
 
     # How it prints.
     def extra_repr(self):

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch._signatures import lacks
 from torch.nn import functional as F
 from torch.nn import init
 from torch.nn._layers import Linear, _made
@@ -27,10 +28,7 @@ class MultiheadAttention(Module):
                 f"got embed_dim={embed_dim} and num_heads={num_heads} instead"
             )
         if add_bias_kv or add_zero_attn:
-            raise NotImplementedError(
-                "MultiheadAttention with add_bias_kv or add_zero_attn is not in the small torch of this page; "
-                "open the page in Colab"
-            )
+            raise lacks("MultiheadAttention with add_bias_kv or add_zero_attn")
         self.embed_dim, self.kdim, self.vdim = embed_dim, kdim or embed_dim, vdim or embed_dim
         self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
         self.num_heads, self.dropout, self.batch_first = num_heads, dropout, batch_first

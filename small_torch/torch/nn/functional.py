@@ -4,30 +4,43 @@ import math
 from functools import cache
 
 import torch
-from torch import _autograd, _ops
-from torch._autograd import record, wanted
+from torch import _autograd, _ops, _products
+from torch._autograd import needs_grad, record, titled
 from torch._kernels import DOUBLE, DOUBLES, call, js
-from torch._tensor import FUNCTIONS, make, rows, run
-from torch.amp import State
+from torch._ops import only_floats
+from torch._signatures import NUMBER, TENSOR, WHOLE, absent, checked, lacks
+from torch._tensor import make, rows, run
+from torch.amp import State, cast
 
 
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise NotImplementedError(
-        f"torch.nn.functional.{name} is not in the small torch of this page; open the page in Colab"
-    )
+def _placed(input, found, inplace):
+    """Return what was found, written over the input where that is asked for."""
+    return input.copy_(found) if inplace else found
 
 
 def relu(input, inplace=False):
-    return input.relu()
+    return input.relu_() if inplace else input.relu()
 
 
 def silu(input, inplace=False):
-    return FUNCTIONS["silu"](input)
+    return _placed(input, _ops.activation("silu", input, "silu_cpu"), inplace)
 
 
-sigmoid, tanh, softplus = (FUNCTIONS[name] for name in ("sigmoid", "tanh", "softplus"))
+def sigmoid(input):
+    return input.sigmoid()
+
+
+def tanh(input):
+    return input.tanh()
+
+
+def softplus(input, beta=1.0, threshold=20.0):
+    only_floats("softplus_cpu", input)
+    if beta == 1 and threshold == 20:
+        return _ops.activation("softplus", input, "softplus_cpu")
+    far = input * beta > threshold
+    found = torch.where(far, input, (input * beta).masked_fill(far, 0).exp().log1p() / beta)
+    return titled(found, "SoftplusBackward0")
 
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
@@ -43,20 +56,27 @@ def _last_or_first(input):
 
 
 def logsigmoid(input):
-    return -softplus(-input)
+    only_floats("log_sigmoid_cpu", input)
+    return titled(-softplus(-input), "LogSigmoidBackward0")
 
 
 def gelu(input, approximate="none"):
-    return FUNCTIONS["gelu" if approximate == "none" else "gelu_tanh"](input)
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    name = "gelu" if approximate == "none" else "gelu_tanh"
+    return _ops.activation(name, input, "GeluKernelImpl")
 
 
 def elu(input, alpha=1.0, inplace=False):
-    below = alpha * (input.clamp(max=0).exp() - 1)
-    return torch.where(input > 0, input, below.to(input.dtype))
+    below = only_floats("elu_cpu", input).clamp(max=0).expm1() * alpha
+    found = titled(torch.where(input > 0, input, below), "EluBackward0")
+    return _placed(input, found, inplace)
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    return torch.where(input > 0, input, input * negative_slope)
+    only_floats("leaky_relu_cpu", input)
+    found = torch.where(input > 0, input, input * negative_slope)
+    return _placed(input, titled(found, "LeakyReluBackward0"), inplace)
 
 
 def linear(input, weight, bias=None):
@@ -65,15 +85,26 @@ def linear(input, weight, bias=None):
     same = input.dtype is weight.dtype and (bias is None or bias.dtype is weight.dtype)
     if not plain or not same or input.is_complex() or State.on:
         found = input @ weight.t()  # which says what does not fit
-        return found if bias is None else found + bias
+        if bias is None:
+            return found
+        (bias,) = cast(bias)
+        if bias.dtype is not found.dtype:
+            raise RuntimeError(
+                "self and mat2 must have the same dtype, but got "
+                f"{bias.dtype.scalar} and {found.dtype.scalar}"
+            )
+        name = "AddmmBackward0" if input.dim() == 2 else "ViewBackward0"
+        return titled(found + bias, name)
     lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
     flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
-    found = _ops.matmul_kernel(flat, weight.detach().t(), (flat._shape[0], len(weight)), a.dtype)
+    found = _products.matmul_kernel(
+        flat, weight.detach().t(), (flat._shape[0], len(weight)), a.dtype
+    )
     found._shape = (*lead, len(weight))
     found._stride = rows(found._shape)
     if bias is not None:
         run("add", found, found, bias)
-    if not wanted(input, weight, *([] if bias is None else [bias])):
+    if not needs_grad(input, weight, *([] if bias is None else [bias])):
         return found
     needed = [x is not None and x.requires_grad for x in (input, weight, bias)]
 
@@ -95,39 +126,54 @@ def linear(input, weight, bias=None):
     return record(found, name, (input, weight, bias), back, input, weight)
 
 
-def _c_name(tensor):
-    """The name of a tensor's type as PyTorch's errors write it: Float, Double, Long."""
-    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
-
-
-def embedding(input, weight, padding_idx=None):
+def embedding(
+    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+):  # fmt: skip
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise lacks("embedding with max_norm, scale_grad_by_freq or sparse")
     if input.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
             f"Int; but got {input.type()} instead (while checking arguments for embedding)"
         )
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    if padding_idx is not None:
+        if not -len(weight) <= padding_idx < len(weight):
+            raise AssertionError("Padding_idx must be within num_embeddings")
+        padding_idx %= len(weight)
     places = input.reshape(-1)
+    if places.numel() and int(places.min()) < 0:
+        raise IndexError("index out of range in self")
     try:
         found = weight.detach().index_select(0, places).reshape(*input.shape, *weight.shape[1:])
     except IndexError:
         raise IndexError("index out of range in self") from None
-    if wanted(weight):
 
-        def back(above, places):
-            found = above.new_zeros(weight.shape)
-            found.index_add_(0, places, above.reshape(-1, *weight.shape[1:]))
-            if padding_idx is not None:
-                found[padding_idx] = 0
-            return found
+    def back(above, places):
+        found = above.new_zeros(weight.shape)
+        found.index_add_(0, places, above.reshape(-1, *weight.shape[1:]))
+        if padding_idx is not None:
+            found[padding_idx] = 0
+        return found
 
-        record(found, "EmbeddingBackward0", (weight,), (back,), places)
-    return found
+    return record(found, "EmbeddingBackward0", (weight,), (back,), places)
 
 
 def one_hot(tensor, num_classes=-1):
-    most = int(tensor.max()) if tensor.numel() else -1
+    if tensor.dtype is not torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if not tensor.numel():
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return tensor.new_zeros((*tensor.shape, num_classes))
+    if int(tensor.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    most = int(tensor.max())
     if num_classes == -1:
         num_classes = most + 1
+    if num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
     if most >= num_classes:
         raise RuntimeError("Class values must be smaller than num_classes.")
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
@@ -136,19 +182,23 @@ def one_hot(tensor, num_classes=-1):
 def dropout(input, p=0.5, training=True, inplace=False):
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0:
+    if not training or p == 0 or not input.numel():
         return input
     if p == 1:
-        return input * 0
+        return _placed(input, input * 0, inplace)
+    if input.dtype.kind < 2:
+        raise RuntimeError(
+            f"result type Float can't be cast to the desired output type {input.dtype.scalar}"
+        )
     kept = torch.empty_like(input).bernoulli_(1 - p)
-    return input * kept.div_(1 - p)
+    return _placed(input, input * kept.div_(1 - p), inplace)
 
 
 def pad(input, pad, mode="constant", value=None):
+    if mode in ("reflect", "replicate", "circular"):
+        raise lacks(f"F.pad(mode={mode!r})")
     if mode != "constant":
-        raise NotImplementedError(
-            f"F.pad with mode={mode!r} is not in the small torch of this page; open the page in Colab"
-        )
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * input.dim():
@@ -170,19 +220,17 @@ def pad(input, pad, mode="constant", value=None):
     with torch.no_grad():
         made = input.new_full(shape, value or 0)
         made[outer] = input.detach()[inner]
-    if wanted(input):
 
-        def back(above):
-            found = above.new_zeros(before)
-            found[inner] = above[outer]
-            return found
+    def back(above):
+        found = above.new_zeros(before)
+        found[inner] = above[outer]
+        return found
 
-        record(made, "ConstantPadNdBackward0", (input,), (back,))
-    return made
+    return record(made, "ConstantPadNdBackward0", (input,), (back,))
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    return input / input.norm(p, dim, keepdim=True).clamp_min(eps)
+    return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -207,12 +255,16 @@ def _normed_dims(input, normalized_shape, star):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     dims = _normed_dims(input, normalized_shape, ", ")
+    if weight is not None and input.dtype.kind < 2:
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
     if (
         weight is not None
         and input.dtype in (torch.float32, torch.float64)
         and weight.dtype is not input.dtype
     ):
-        raise RuntimeError(f"expected scalar type {_c_name(input)} but found {_c_name(weight)}")
+        raise RuntimeError(
+            f"expected scalar type {input.dtype.scalar} but found {weight.dtype.scalar}"
+        )
     return _normed("NativeLayerNormBackward0", input, dims, weight, bias, eps, False)
 
 
@@ -227,6 +279,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 def _normed(name, input, dims, weight, bias, eps, root):
     """Shifted to mean 0, unless it is the root alone, and scaled to mean square 1, weighted and shifted."""
+    only_floats("LayerNormKernelImpl", input)
     x, width = input.detach().contiguous(), math.prod(input._shape[-len(dims) :])
     count = input.numel() // width if width else 0
     found, kept = torch.empty_like(x), x.new_zeros((count, 2), dtype=torch.float64)
@@ -239,7 +292,7 @@ def _normed(name, input, dims, weight, bias, eps, root):
         places = [_place(each) for each in (found, x, weight, bias)]
         call(js.norm, *sum(places, ()), DOUBLE, kept._storage.base, count, width, root)
     learned = [each for each in (weight, bias) if each is not None]
-    if not wanted(input, *learned):
+    if not needs_grad(input, *learned):
         return found
 
     def back(above, input, weight, kept):
@@ -279,9 +332,24 @@ def _norm_back(above, input, weight, bias, dims, eps, root):
     )
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def _reduced(losses, reduction, name=None):
+    """Return losses one by one, their sum or their mean, under the name that PyTorch has for all of it."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    found = losses if reduction == "none" else getattr(losses, reduction)()
+    return titled(found, name) if name else found
+
+
+def nll_loss(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"
+):  # fmt: skip
+    _old(size_average, reduce)
+    if input.dim() < 1:
+        raise RuntimeError("input tensor should be 1D or 2D")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
     classes = 0 if input.dim() == 1 else 1
-    if input.dim() > 1 and len(input) != len(target):
+    if input.dim() > 1 and target.dim() and len(input) != len(target):
         raise ValueError(
             f"Expected input batch_size ({len(input)}) to match target batch_size ({len(target)})."
         )
@@ -289,44 +357,59 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     if target.shape != shape:
         raise RuntimeError(f"Expected target size {[*shape]}, got {[*target.shape]}")
     if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_c_name(target)}")
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype.scalar}"
+        )
+    only_floats("nll_loss_out_frame", input)
+    name = "NllLoss2DBackward0" if input.dim() > 2 else "NllLossBackward0"
     count, numbers = input.size(classes), target._flat()
     for number in numbers:
         if number != ignore_index and not 0 <= number < count:
             raise IndexError(f"Target {number} is out of bounds.")
     if weight is None and ignore_index not in numbers:
         losses = -input.gather(classes, target.long().unsqueeze(classes)).squeeze(classes)
-        return losses if reduction == "none" else getattr(losses, reduction)()
+        return _reduced(losses, reduction, name)
     counted = target != ignore_index
     places = target.long().masked_fill(~counted, 0)
     shares = counted.to(input.dtype) if weight is None else weight[places] * counted
     losses = -input.gather(classes, places.unsqueeze(classes)).squeeze(classes) * shares
     losses = losses.masked_fill(~counted, 0)
-    if reduction == "none":
-        return losses
-    return losses.sum() if reduction == "sum" else losses.sum() / shares.sum()
+    found = losses.sum() / shares.sum() if reduction == "mean" else _reduced(losses, reduction)
+    return titled(found, name)
 
 
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
+    _old(size_average, reduce)
     classes = 0 if input.dim() == 1 else 1
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     logs = input.log_softmax(classes)
     if target.shape == input.shape and target.is_floating_point():
         count = input.size(classes)
-        target = target * (1 - label_smoothing) + label_smoothing / count
-        losses = -(logs * target if weight is None else logs * target * _along(weight, logs)).sum(
-            classes
-        )
-        if reduction == "none":
-            return losses
-        return losses.sum() if reduction == "sum" else losses.sum() / max(losses.numel(), 1)
-    if label_smoothing:
-        raise NotImplementedError(
-            "F.cross_entropy with label_smoothing and classes is not in the small torch of this page; open the "
-            "page in Colab"
-        )
-    return nll_loss(logs, target, weight, ignore_index, reduction)
+        if label_smoothing:
+            target = target * (1 - label_smoothing) + label_smoothing / count
+        products = logs * target if weight is None else logs * target * _along(weight, logs)
+        losses = -products.sum(classes)
+        if reduction == "mean" and not input.numel():
+            return titled(losses.sum() * math.nan, "NegBackward0")
+        if reduction == "mean":
+            return titled(losses.sum() / max(losses.numel(), 1), "DivBackward1")
+        return _reduced(losses, reduction)
+    found = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    if not label_smoothing:
+        return found
+    counted = target != ignore_index
+    spread = logs if weight is None else logs * _along(weight, logs)
+    spread = -spread.sum(classes).masked_fill(~counted, 0)
+    if reduction == "mean":
+        shares = counted if weight is None else weight[target.masked_fill(~counted, 0)] * counted
+        spread = spread.sum() / shares.sum()
+    elif reduction == "sum":
+        spread = spread.sum()
+    share = label_smoothing / input.size(classes)
+    return (1 - label_smoothing) * found + share * spread
 
 
 def _along(weight, logs):
@@ -334,14 +417,50 @@ def _along(weight, logs):
     return weight.reshape(-1, *[1] * max(logs.dim() - 2, 0))
 
 
-def mse_loss(input, target, reduction="mean"):
-    losses = (input - target).square()
-    return losses if reduction == "none" else getattr(losses, reduction)()
+def _old(size_average, reduce):
+    if size_average is not None or reduce is not None:
+        raise lacks("a loss with size_average or reduce, in place of reduction,")
 
 
-def l1_loss(input, target, reduction="mean"):
-    losses = (input - target).abs()
-    return losses if reduction == "none" else getattr(losses, reduction)()
+def _fitting(input, target):
+    """Return the two of a loss, each in the shape that both make together."""
+    return torch.broadcast_tensors(input, target)
+
+
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    _old(size_average, reduce)
+    if weight is not None:
+        raise lacks("mse_loss(weight=)")
+    input, target = _fitting(input, target)
+    only_floats("mse_cpu", input if target.dtype.kind < 2 else target)
+    return _reduced((input - target).square(), reduction, "MseLossBackward0")
+
+
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    _old(size_average, reduce)
+    if weight is not None:
+        raise lacks("l1_loss(weight=)")
+    input, target = _fitting(input, target)
+    return _reduced((input - target).abs(), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+):  # fmt: skip
+    _old(size_average, reduce)
+    if target.shape != input.shape:
+        raise ValueError(
+            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
+        )
+    only_floats("log_sigmoid_cpu", input)
+    logs = logsigmoid(input)
+    if pos_weight is None:
+        losses = (1 - target) * input - logs
+    else:
+        losses = (1 - target) * input - ((pos_weight - 1) * target + 1) * logs
+    if weight is not None:
+        losses = losses * weight
+    return _reduced(losses, reduction, "BinaryCrossEntropyWithLogitsBackward0")
 
 
 def scaled_dot_product_attention(
@@ -349,6 +468,10 @@ def scaled_dot_product_attention(
 ):
     """softmax(query keyᵀ · scale + mask) value; a row of scores in which nothing is left gives zeros."""
     _check(query, key, value, attn_mask)
+    if attn_mask is not None and is_causal:
+        raise RuntimeError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+        )
     if enable_gqa:
         key, value = _repeated(query, key), _repeated(query, value)
     scores = (query * (1 / math.sqrt(query.size(-1)) if scale is None else scale)) @ key.mT
@@ -362,8 +485,6 @@ def scaled_dot_product_attention(
     else:
         scores = scores + attn_mask.to(scores.dtype)
         empty = (attn_mask.detach() == -math.inf).all(-1, keepdim=True)
-    if is_causal:
-        empty = (scores.detach() == -math.inf).all(-1, keepdim=True)
     if scores.is_meta or not empty.any():
         weights = scores.softmax(-1)
     else:
@@ -392,7 +513,7 @@ def _check(query, key, value, attn_mask):
             f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead."
         )
     if not query.is_floating_point():
-        raise RuntimeError(f"expected scalar type Float but found {_c_name(query)}")
+        raise RuntimeError(f"expected scalar type Float but found {query.dtype.scalar}")
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise RuntimeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
@@ -413,3 +534,11 @@ def _repeated(query, tensor):
     if rest:
         raise RuntimeError("Number of heads in key and value must divide the number of heads in ")
     return tensor if times == 1 else tensor.repeat_interleave(times, -3)
+
+
+for _name, _function in [*globals().items()]:
+    if getattr(_function, "__module__", "") == __name__ and _name[0] != "_":
+        globals()[_name] = checked(
+            _name, _function, dim=WHOLE, value=TENSOR if _name[0] == "s" else NUMBER
+        )
+__getattr__ = absent("torch.nn.functional", globals())

@@ -3,14 +3,7 @@
 import math
 
 import torch
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise NotImplementedError(
-        f"torch.nn.init.{name} is not in the small torch of this page; open the page in Colab"
-    )
+from torch._signatures import absent
 
 
 def _in_place(name):
@@ -99,3 +92,6 @@ def orthogonal_(tensor, gain=1, generator=None):
     q = q * r.diagonal().sign()
     with torch.no_grad():
         return tensor.copy_((q.t() if rows < columns else q).reshape(tensor.shape)).mul_(gain)
+
+
+__getattr__ = absent("torch.nn.init", globals())

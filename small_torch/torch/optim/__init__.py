@@ -5,14 +5,7 @@ from collections import defaultdict
 
 import torch
 from torch import _ops
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise NotImplementedError(
-        f"torch.optim.{name} is not in the small torch of this page; open the page in Colab"
-    )
+from torch._signatures import absent, lacks
 
 
 class Optimizer:
@@ -67,6 +60,46 @@ class Optimizer:
                         self._move(parameter, gradient, group, self.state[parameter])
         return loss
 
+    def state_dict(self):
+        """Return settings and what is remembered, each parameter by its number."""
+        numbers = self._numbers()
+        groups = [
+            {**group, "params": [numbers[parameter] for parameter in group["params"]]}
+            for group in self.param_groups
+        ]
+        state = {numbers[parameter]: held for parameter, held in self.state.items()}
+        return {"state": state, "param_groups": groups}
+
+    def _numbers(self):
+        return {
+            each: at
+            for at, each in enumerate(p for group in self.param_groups for p in group["params"])
+        }
+
+    def load_state_dict(self, state_dict):
+        given = state_dict["param_groups"]
+        if len(given) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(
+            len(a["params"]) != len(b["params"])
+            for a, b in zip(given, self.param_groups, strict=True)
+        ):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
+        for group, other in zip(self.param_groups, given, strict=True):
+            group.update({name: value for name, value in other.items() if name != "params"})
+        parameters = [*self._numbers()]
+        places = [at for group in given for at in group["params"]]
+        self.state.clear()
+        for at, parameter in zip(places, parameters, strict=True):
+            if at in state_dict["state"]:
+                held = state_dict["state"][at]
+                self.state[parameter] = {
+                    name: value.clone() if isinstance(value, torch.Tensor) else value
+                    for name, value in held.items()
+                }
+
     def __repr__(self):
         lines = []
         for place, group in enumerate(self.param_groups):
@@ -75,10 +108,15 @@ class Optimizer:
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 
+def _not_differentiable(differentiable):
+    if differentiable:
+        raise lacks("an optimizer with differentiable=True")
+
+
 def _not_negative(**values):
     names = {"lr": "learning rate", "eps": "epsilon value", "weight_decay": "weight_decay value"}
     for name, value in values.items():
-        if value < 0:
+        if not value >= 0:
             raise ValueError(f"Invalid {names.get(name, name + ' value')}: {value}")
 
 
@@ -86,8 +124,10 @@ class SGD(Optimizer):
     """A step of `lr` against the gradient."""
 
     def __init__(
-        self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, **_
+        self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
+        differentiable=False, fused=None,
     ):  # fmt: skip
+        _not_differentiable(differentiable)
         _not_negative(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
@@ -122,16 +162,17 @@ class Adam(Optimizer):
     decoupled = False
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, maximize=False, **_
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,
+        capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False,
     ):  # fmt: skip
+        _not_differentiable(differentiable)
+        self.decoupled = self.decoupled or decoupled_weight_decay
         _not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
         for place, beta in enumerate(betas):
             if not 0 <= beta < 1:
                 raise ValueError(f"Invalid beta parameter at index {place}: {beta}")
         if amsgrad:
-            raise NotImplementedError(
-                f"{type(self).__name__}(amsgrad=True) is not in the small torch of this page; open the page in Colab"
-            )
+            raise lacks(f"{type(self).__name__}(amsgrad=True)")
         settings = {
             "lr": lr,
             "betas": betas,
@@ -172,10 +213,16 @@ class AdamW(Adam):
     decoupled = True
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, **_
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
+        capturable=False, differentiable=False, fused=None,
     ):  # fmt: skip
+        _not_differentiable(differentiable)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
 
 # Settings of PyTorch's that change nothing here, and stand in what a group prints.
 _UNUSED = {"foreach": None, "differentiable": False, "fused": None}
+
+
+PLACES = {"lr_scheduler": "torch.optim.lr_scheduler"}
+__getattr__ = absent("torch.optim", globals(), PLACES)

@@ -2,7 +2,8 @@
 
 import math
 
-from torch import _ops
+from torch import _products
+from torch._signatures import lacks
 
 
 class FlopCounterMode:
@@ -10,23 +11,21 @@ class FlopCounterMode:
 
     def __init__(self, mods=None, depth=2, display=True, custom_mapping=None):
         if display:
-            raise NotImplementedError(
-                "FlopCounterMode(display=True) is not in the small torch of this page; open the page in Colab"
-            )
+            raise lacks("FlopCounterMode(display=True)")
         self._count = 0
 
     def __enter__(self):
-        self._kernel = kernel = _ops.matmul_kernel
+        self._kernel = kernel = _products.matmul_kernel
 
         def counted(a, b, shape, kind):
             self._count += 2 * math.prod(shape) * a.shape[-1]
             return kernel(a, b, shape, kind)
 
-        _ops.matmul_kernel = counted
+        _products.matmul_kernel = counted
         return self
 
     def __exit__(self, *_):
-        _ops.matmul_kernel = self._kernel
+        _products.matmul_kernel = self._kernel
 
     def get_total_flops(self):
         return self._count

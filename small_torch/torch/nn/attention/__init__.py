@@ -2,17 +2,8 @@
 
 import contextlib
 import enum
-import importlib
 
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    if name == "flex_attention":
-        return importlib.import_module("torch.nn.attention.flex_attention")
-    raise NotImplementedError(
-        f"torch.nn.attention.{name} is not in the small torch of this page; open the page in Colab"
-    )
+from torch._signatures import absent, lacks
 
 
 class SDPBackend(enum.Enum):
@@ -32,8 +23,10 @@ def sdpa_kernel(backends, set_priority=False):
     asked = [backends] if isinstance(backends, SDPBackend) else list(backends)
     if SDPBackend.MATH not in asked:
         names = ", ".join(f"SDPBackend.{backend.name}" for backend in asked)
-        raise NotImplementedError(
-            f"{names or 'no kernel'} is not in the small torch of this page, which has SDPBackend.MATH alone; "
-            "open the page in Colab"
-        )
+        raise lacks(names or "no kernel")
     yield {}
+
+
+__getattr__ = absent(
+    "torch.nn.attention", globals(), {"flex_attention": "torch.nn.attention.flex_attention"}
+)

@@ -1,15 +1,8 @@
 """What `torch.nn.utils` does with the gradients of a model."""
 
 import torch
+from torch._signatures import absent
 from torch.nn.utils import rnn as rnn
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise NotImplementedError(
-        f"torch.nn.utils.{name} is not in the small torch of this page; open the page in Colab"
-    )
 
 
 @torch.no_grad()
@@ -25,3 +18,6 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0):
     for gradient in gradients:
         gradient.mul_(share)
     return total
+
+
+__getattr__ = absent("torch.nn.utils", globals())
