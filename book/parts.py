@@ -17,6 +17,7 @@ from literate.fence import CODE_SPAN
 
 LIST = "parts.md"  # the page that lists them; a book without it has no pages of parts
 INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)")
+LINKED = re.compile(r"\]\((?:\.\./)+parts/(\w+)\.md\)")  # in a chapter, which lies in a folder of its own
 TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 # What Markdown, or this book's, would take for a sign.
 SIGNS = re.compile(r"[\\*_{}\[\]<>$|~^#&]")
@@ -75,14 +76,15 @@ def made_of(name: str, root: Path) -> list[Path]:
 
 
 def chapters(root: Path, sources: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return for each part the pages of `sources`, as (source, title), that show its file, in their order."""
+    """Return for each part the pages of `sources`, as (source, title), that show its file or lead to its page, in their order."""
     shown: dict[str, list[tuple[str, str]]] = {}
     for source in sources:
         path = root / "docs" / source
         if path.suffix == ".md" and path.exists():
             text = path.read_text(encoding="utf-8")
             title = TITLE.search(text)
-            for name in dict.fromkeys(Path(file).stem for file in INCLUDED.findall(text)):
+            names = [Path(file).stem for file in INCLUDED.findall(text)] + LINKED.findall(text)
+            for name in dict.fromkeys(names):
                 shown.setdefault(name, []).append((source, title[1] if title else source))
     return shown
 

@@ -134,7 +134,7 @@ def check(page: Page, block: Block, result: Result) -> Failure | None:
         return _failure(page, line, what, *parts, errors)
 
     so_far = _so_far("It printed", result.printed)
-    if block.fence.options.get("skip"):
+    if block.skip:
         return None
     if result.unshown:
         what = "the block ends in a value, which a page does not show; print it"

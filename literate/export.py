@@ -166,7 +166,7 @@ def _code_cell(block: Block, guarded: bool, name: str, count: int) -> NotebookNo
         if printed:
             cell.outputs.append(new_output("stream", name="stdout", text=printed))
         if ending:
-            message = ending.partition(": ")[2]
+            message = ending.partition(":")[2].removeprefix(" ")
             error = new_output("error", ename=block.raises, evalue=message, traceback=[ending])
             cell.outputs.append(error)
             cell.metadata["tags"] = ["raises-exception"]

@@ -340,7 +340,7 @@ def _check_place(fence: Fence, previous: Fence | None, lines: list[str]) -> None
         raise Misread(fence.line, what)
     if previous.language == "output":
         raise Misread(fence.line, f"two outputs for one block; the first is {at}")
-    if not previous.prefix.startswith(fence.prefix):
+    if not previous.prefix.startswith(fence.prefix) or previous.solution != fence.solution:
         what = f"output is indented by {fence.indent}, its block {at} by {previous.indent}"
         raise Misread(fence.line, what)
 

@@ -111,7 +111,7 @@ class Run:
     def __init__(self, page: Page, solutions: bool = True):
         self.page = page
         self.blocks = [b for b in page.steps if solutions or not b.solution]
-        self.last = next((b for b in reversed(self.blocks) if not skip(b)), None)
+        self.last = next((b for b in reversed(self.blocks) if not b.skip), None)
         self.results: list[Result] = []
         self.failed: list[Block] = []  # those that ended as they did not announce
         self.limit = limit(page)
@@ -126,7 +126,7 @@ class Run:
         """Run the page up to and including `block`; return its Result."""
         place = self.blocks.index(block)
         for one in self.blocks[len(self.results) : place + 1]:
-            result = Result() if skip(one) else self._run(one)
+            result = Result() if one.skip else self._run(one)
             if one is self.last and result.raised in ("", one.raises):
                 result = self._end(one) or result
             if result.raised not in ("", one.raises):
@@ -178,7 +178,7 @@ class Run:
         folder = Path(self.folder.name).resolve()
         for name in ("page", "temporary"):
             (folder / name).mkdir()
-        code = [b.code for b in self.blocks if not (b.raises or b.fill or skip(b))]
+        code = [b.code for b in self.blocks if not (b.raises or b.fill or b.skip)]
         (folder / "page.py").write_text("\n".join(code), encoding="utf-8")
         environ = os.environ | child.ENVIRONMENT | fetched(self.page.root, folder / "torch")
         environ["TMPDIR"] = str(folder / "temporary")
@@ -239,11 +239,6 @@ class Run:
         text = self.errors.readall()[: child.MOST_PRINTED].decode("utf-8", "backslashreplace")
         text = self._relabel(text, block)[0]
         return text.replace(str(self.page.path), name_of(self.page.path))
-
-
-def skip(block: Block) -> str:
-    """Return why a block is not run, as `skip="why"` says on its fence; "" where it is."""
-    return block.fence.options.get("skip", "")
 
 
 def prepare() -> None:

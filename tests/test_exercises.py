@@ -98,6 +98,7 @@ def printed_by(tmp_path, monkeypatch, recwarn):
 
     def printed_by(page, code):
         put_files(practised(page), tmp_path / "docs/files")
+        shutil.copy(ROOT / "pyproject.toml", tmp_path)
         results = played(replace(page, root=tmp_path), code)
         assert [str(warning) for warning in recwarn] == []
         return "".join(result.printed for result in results).splitlines()

@@ -123,6 +123,16 @@ def test_an_output_is_veiled_where_the_text_asks_to_predict_it_and_nowhere_else(
         drawn(book, PREDICTED.replace(old, new))
 
 
+def test_what_a_folded_block_prints_stands_open_below_the_fold(book):
+    code = '??? example "The code"\n\n    ```python\n    print(2 + 2)\n    ```\n'
+    folded = PREDICTED.replace("```python\nprint(2 + 2)\n```\n", code)
+    drawn(book, folded)
+    [block] = book.read(folded).blocks
+    assert (block.output.text, block.output.indent) == ("4\n", 0)
+    with pytest.raises(PageError, match="this output is veiled"):
+        drawn(book, folded.replace("Predict", "Here is"))
+
+
 FRONT = {
     "a mark": ("title: x\ncheck: {record: {outputs: 57}}", 3, "found `check`"),
     "a mark merged in": ("<<: {check: {outputs: 57}}", 2, "found `<<`"),

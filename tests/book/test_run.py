@@ -34,7 +34,6 @@ KeyError: 'x'
 @pytest.fixture
 def page(tmp_path):
     """A page of a project whose small torch runs all of it but its second block."""
-    (tmp_path / "mkdocs.yml").touch()
     (tmp_path / "pyproject.toml").write_text('[tool.literate]\nproject = "book.project:PROJECT"\n')
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/page.md").write_text(LABELLED)

@@ -168,8 +168,8 @@ BAD = {
         9,
         "two outputs for one block; the first is on line 5",
     ),
-    "output at another indent": (
-        "!!! note\n\n    ```python\n    print(1)\n    ```\n\n```output\n1\n```\n",
+    "output of a solution that stands outside": (
+        '??? success "Solution"\n\n    ```python\n    print(1)\n    ```\n\n```output\n1\n```\n',
         7,
         "output is indented by 0, its block on line 3 by 4",
     ),

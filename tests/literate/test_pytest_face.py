@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from literate.fence import CODE, Option
+from literate.fence import SHOWN, Option
 from tests.projects import LEANING, write
 from tests.projects import PROVEN as PAGE
 
@@ -139,7 +139,7 @@ def test_every_failing_block_is_named_and_what_follows_from_another_is_skipped(p
 
 
 def test_a_block_that_is_skipped_says_why_and_is_not_run(project, monkeypatch):
-    monkeypatch.setitem(CODE, "skip", Option())
+    monkeypatch.setitem(SHOWN, "skip", Option())
     text = PAGE.replace("```python\nprint(a)", '```python skip="needs a card"\nprint(1 / 0)')
     write(project, "docs/a.md", text)
     result = run(project, "-rs", "docs/a.md")

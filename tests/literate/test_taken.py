@@ -249,6 +249,7 @@ def stored(cell):
             said += output.text
         else:
             (ending,) = output.traceback
-            assert ending.rstrip(": \n") == f"{output.ename}: {output.evalue}".rstrip(": \n"), cell
+            named = f"{output.ename}:{output.evalue}"
+            assert ending.replace(": ", ":", 1).rstrip(": \n") == named.rstrip(": \n"), cell
             said += f"{ending}\n"
     return said
