@@ -17,7 +17,9 @@ from literate.fence import CODE_SPAN
 
 LIST = "parts.md"  # the page that lists them; a book without it has no pages of parts
 INCLUDED = re.compile(r"8<-+ +[\"']([^\"':]+)")
-LINKED = re.compile(r"\]\((?:\.\./)+parts/(\w+)\.md\)")  # in a chapter, which lies in a folder of its own
+LINKED = re.compile(
+    r"\]\((?:\.\./)+parts/(\w+)\.md\)"
+)  # in a chapter, which lies in a folder of its own
 TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 # What Markdown, or this book's, would take for a sign.
 SIGNS = re.compile(r"[\\*_{}\[\]<>$|~^#&]")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from literate.fence import SHOWN, Option
-from tests.projects import LEANING, write
+from tests.projects import LEANING, SETTINGS, write
 from tests.projects import PROVEN as PAGE
 
 pytest_plugins = ["pytester"]
@@ -138,8 +137,10 @@ def test_every_failing_block_is_named_and_what_follows_from_another_is_skipped(p
     result.stdout.fnmatch_lines_random(["It follows from the failure of the block on line 4."])
 
 
-def test_a_block_that_is_skipped_says_why_and_is_not_run(project, monkeypatch):
-    monkeypatch.setitem(SHOWN, "skip", Option())
+def test_a_block_that_is_skipped_says_why_and_is_not_run(project):
+    """In a project without a site; this book's own skips nothing."""
+    for name in SETTINGS:
+        (project.path / name).unlink()
     text = PAGE.replace("```python\nprint(a)", '```python skip="needs a card"\nprint(1 / 0)')
     write(project, "docs/a.md", text)
     result = run(project, "-rs", "docs/a.md")

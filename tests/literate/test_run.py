@@ -14,7 +14,6 @@ import pytest
 
 from literate import compare
 from literate import run as runner
-from literate.fence import SHOWN, Option
 from literate.solutions import leans_on_solutions
 from tests.projects import LEANING
 from tests.systems import FORK, LINUX, POSIX, each_where_it_can
@@ -229,13 +228,6 @@ def test_what_misses_a_name_that_a_failed_block_makes_follows_from_it(book):
     with contextlib.closing(runner.Run(page)) as run:
         failures = [compare.run_and_check(run, block) for block in run.blocks]
     assert [failure.follows for failure in failures] == [0, 1, 5, 0]
-
-
-def test_a_block_that_is_skipped_is_not_run_and_the_others_are(book, monkeypatch):
-    monkeypatch.setitem(SHOWN, "skip", Option())
-    page = book.read(code("print(1)") + '```python skip="why"\n1 / 0\n```\n')
-    with contextlib.closing(runner.Run(page)) as run:
-        assert [(result.printed, result.raised) for result in run.all()] == [("1\n", ""), ("", "")]
 
 
 # What a reader's terminal shows beside what Python prints.
