@@ -30,6 +30,9 @@ PICTURE = re.compile(r"(?P<name>--[\w-]+):url\((?:\"[^\"]*\"|'[^']*'|[^)]*)\);?"
 UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|version)|tabbed-")
 # Stops what moves while colours change: each element of a page must be asked about it, twice as it opens.
 SWITCHING = "[data-md-color-switching]"
+# Of the theme's script, a library for copy buttons, which the book makes itself, and how Mermaid would look.
+COPYING = re.compile(r"(\(\w+,(\w+)\)=>\{)/\*!\n \* clipboard\.js.*?\.default\}\)(?=\}\);)", re.S)
+MERMAID = re.compile(r'"\.node circle[^"]*"')
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 ALTERNATIVES = re.compile(r":(?:not|is|where)\((?:[^()]|\([^()]*\))*\)")
 NEEDED = re.compile(r"\.([A-Za-z_][\w-]*)|\[[\w-]+[$^*~|]?=[\"']?([\w-]+)")
@@ -53,6 +56,9 @@ def minify(site: Path) -> None:
         rules = tinycss2.parse_stylesheet(path.read_text(encoding="utf-8"), skip_comments=True)
         used = _used(rules, words)
         path.write_text(_without_pictures(used, used + own), encoding="utf-8")
+    for path in site.glob("assets/javascripts/bundle.*.js"):
+        script = COPYING.sub(r"\1\2.exports={isSupported:()=>!1}", path.read_text(encoding="utf-8"))
+        path.write_text(MERMAID.sub('""', script), encoding="utf-8")
     for path in site.glob("assets/*.css"):
         path.write_text(rcssmin.cssmin(path.read_text(encoding="utf-8")), encoding="utf-8")
     for path in site.glob("assets/*.js"):

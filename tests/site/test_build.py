@@ -143,21 +143,17 @@ def test_an_error_in_a_page_stops_the_build_which_names_its_line(tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_a_lab_without_its_figure_and_a_notebook_that_no_test_reads_are_refused(tmp_path):
+def test_a_lab_without_its_figure_is_refused(tmp_path):
     project = book.small_book(tmp_path, index="# Home\n")
     notebook = nbformat.read(book.DOCS / "labs/gpt.ipynb", 4)
     for cell in notebook.cells:
         cell.metadata.get("tags", []).count("figure") and cell.metadata.tags.remove("figure")
-    for folder, said in (
-        ("labs", "no cell is tagged `figure`"),
-        ("part", "a notebook stands in docs/labs/"),
-    ):
-        path = project / f"docs/{folder}/hasty.ipynb"
-        path.parent.mkdir()
-        nbformat.write(notebook, path)
-        config = load_config(str(project / "mkdocs.yml"))
-        with pytest.raises(page.PageError, match=f"{folder}/hasty.ipynb.*{said}"):
-            prepare.page(path, f"{folder}/hasty.ipynb", config)
+    path = project / "docs/labs/hasty.ipynb"
+    path.parent.mkdir()
+    nbformat.write(notebook, path)
+    config = load_config(str(project / "mkdocs.yml"))
+    with pytest.raises(page.PageError, match="labs/hasty.ipynb.*no cell is tagged `figure`"):
+        prepare.page(path, "labs/hasty.ipynb", config)
 
 
 # --------------------------------------------------------------- what is a page, to MkDocs and us

@@ -26,7 +26,8 @@ def test_a_card_shows_the_heatmap_of_its_page_or_the_books_mark():
 
 
 def test_the_colours_of_a_card_are_those_of_the_site():
-    sheets = [(book.DOCS / f"assets/{name}.css").read_text() for name in ("book", "figures")]
+    styles = book.DOCS / "assets/book.css", book.ROOT / "book/figures/figures.css"
+    sheets = [path.read_text() for path in styles]
     light = "".join(sheet.partition('"slate"')[0] for sheet in sheets)
     colours = (card.PAPER, card.INK, card.QUIET, card.ACCENT, card.ZERO, card.MORE, card.LESS)
     assert [colour for colour in (*colours, card.HIDDEN) if f": {colour};" not in light] == []

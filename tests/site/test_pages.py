@@ -289,7 +289,7 @@ def test_after_a_click_after_going_back_and_from_a_disk_a_page_is_whole(
         shown.evaluate(
             "document.querySelectorAll('.md-content article :is(summary, button)').forEach((b) => b.click())"
         )
-        shown.wait_for_load_state("networkidle")
+        shown.wait_for_load_state("networkidle", timeout=300_000)
         nothing(cookies=shown.context.cookies(), elsewhere=shown.evaluate(ELSEWHERE))
     stored = visit((unzipped / path).as_uri())
     assert features(stored) == alone
