@@ -152,7 +152,7 @@ def test_a_lab_without_its_figure_is_refused(tmp_path):
     path.parent.mkdir()
     nbformat.write(notebook, path)
     config = load_config(str(project / "mkdocs.yml"))
-    with pytest.raises(page.PageError, match="labs/hasty.ipynb.*no cell is tagged `figure`"):
+    with pytest.raises(page.PageError, match=r"labs/hasty\.ipynb.*no cell is tagged `figure`"):
         prepare.page(path, "labs/hasty.ipynb", config)
 
 
