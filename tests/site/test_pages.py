@@ -286,7 +286,9 @@ def test_after_a_click_after_going_back_and_from_a_disk_a_page_is_whole(
         assert features(shown) == alone
         assert shown.evaluate("window.same"), "a page was loaded anew: navigation was not instant"
         browsers.scroll_to_the_end(shown)
-        pressed = ".md-content article :is(summary, button:not([data-run]))"  # test_run.py runs blocks
+        pressed = (
+            ".md-content article :is(summary, button:not([data-run]))"  # test_run.py runs blocks
+        )
         shown.evaluate("(all) => document.querySelectorAll(all).forEach((b) => b.click())", pressed)
         shown.wait_for_load_state("networkidle")
         nothing(cookies=shown.context.cookies(), elsewhere=shown.evaluate(ELSEWHERE))
