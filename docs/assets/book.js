@@ -314,7 +314,7 @@
   function markTold(figure) {
     let told = figure.nextElementSibling;
     for (let part = 0; part < 4 && told?.matches(TELLS); part++, told = told.nextElementSibling)
-      if (part && told.nextElementSibling?.matches(".highlight")) break;
+      if (part && told.nextElementSibling?.matches(".highlight, details:has(.highlight)")) break;
       else told.classList.add("told");
   }
 
