@@ -47,6 +47,8 @@ class GroupedQueryAttention(nn.Module):
         if head_dim is None and embed_dim % num_heads:
             raise ValueError(f"num_heads must divide embed_dim={embed_dim}, got {num_heads}")
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads % num_kv_heads:
+            raise ValueError(f"num_kv_heads must divide num_heads={num_heads}, got {num_kv_heads}")
         head_dim = embed_dim // num_heads if head_dim is None else head_dim
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
         self.head_dim, self.scale, self.rotate, self.qk_norm = head_dim, scale, rotate, qk_norm

@@ -42,6 +42,8 @@ class RotaryPositions(nn.Module):
         if pairing not in ("half", "interleaved"):
             raise ValueError(f"pairing must be 'half' or 'interleaved', got {pairing!r}")
         rotary_dim = int(head_dim * share) if rotary_dim is None else rotary_dim
+        if rotary_dim % 2 or rotary_dim > head_dim:
+            raise ValueError(f"rotary_dim must be even, {head_dim} at most: got {rotary_dim}")
         base = theta if base is None else base
         self.head_dim, self.rotary_dim, self.pairing = head_dim, rotary_dim, pairing
         self.frequencies, self.attention_factor = stretched(rotary_dim, base, **scaling)

@@ -151,6 +151,7 @@ def what_would_be_misread_in_silence_is_refused(part):
     """A mask for each text, where there are as many heads; a head of 6 that would leave a channel out."""
     ours, x, cache = layer(part), draw(4, 5, 24), KVCache(5)
     refuses("a channel that no head has", part.GroupedQueryAttention, 25, 4)
+    refuses("a head without keys", part.GroupedQueryAttention, 24, 4, num_kv_heads=3)
     for_each_text = torch.ones(4, 5, 5, dtype=torch.bool)
     for options in ({}, {"cache": cache}):
         refuses("a mask for each text", ours, x, attn_mask=for_each_text, **options)

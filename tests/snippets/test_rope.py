@@ -165,6 +165,8 @@ def what_would_be_misread_in_silence_is_refused(rope):
     refuses("positions of heads, of one text", rotate, x[0], torch.zeros(3, 4).long())
     refuses("channels that would stay", rotate, draw(2, 3, 4, 16), torch.arange(4))
     refuses("no pairing", rope.RotaryPositions, 8, pairing="neox")
+    refuses("a channel without a partner", rope.RotaryPositions, 8, rotary_dim=3)
+    refuses("channels that no head has", rope.RotaryPositions, 2, rotary_dim=4)
     refuses("no pairing to change to", rope.change_pairing, draw(8, 2), 8, to="neox")
     for scaling in ({"factor": 2.0}, YARN | {"rope_type": "longrope"}):
         refuses(f"{scaling}", rope.RotaryPositions, 8, scaling=scaling)
