@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 from snippets.paged_memory import PagedMemory
-from tests.snippets.facts import refuses
 from tests.snippets.parts import Case, close, draw, some
 
 
@@ -197,16 +196,6 @@ def what_comes_after_a_nan_is_not_found_either(part):
     assert len(memory.find(torch.cat([first, other[2:]]))) == 2
 
 
-def a_row_that_is_not_the_texts_own_is_refused(part):
-    """Beyond its table lies the block that stays 0 for all; a shared block is another's, too."""
-    memory, tokens = part.PagedMemory(1, 9, block_size=2), torch.arange(4)
-    first, short = [], []
-    read(memory, first, tokens, numbers(tokens))
-    refuses("no room was made", memory.open, [short, first], torch.tensor([[0], [3]]))
-    second = memory.find(tokens)  # all of it is known
-    refuses("the last token again", memory.open, [second], torch.tensor([[3]]))
-
-
 FACTS = [
     whatever_comes_and_goes_a_text_reads_its_own_rows,
     texts_of_other_lengths_are_read_together,
@@ -217,7 +206,6 @@ FACTS = [
     of_two_alike_one_is_found,
     a_nan_stays_in_its_text,
     what_comes_after_a_nan_is_not_found_either,
-    a_row_that_is_not_the_texts_own_is_refused,
 ]
 WRONG = {
     "a name is that of the block alone": ("sha256(before + str", "sha256(str"),
@@ -279,7 +267,6 @@ CASES = {
         written,
         lambda: (some(2, 4, 300, 8), some(2, 4, 300, 8, seed=2)),
         roundings=0,
-        meta=False,
         casts=False,
         backward=False,
     )
