@@ -64,7 +64,7 @@ class Program:
         return types.SimpleNamespace(**said)
 
     def values(self, code: str) -> list | None:
-        """Return what `code`, a program of `literate.expressions`, prints of the module as it is now.
+        """Return what `code`, a program of `book.figures.expressions`, prints of the module as it is now.
 
         None where a name in it is not there, or means something else now.
         """

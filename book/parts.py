@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from posixpath import relpath
 
@@ -77,18 +78,24 @@ def made_of(name: str, root: Path) -> list[Path]:
     return [files(root)[name], *([own] if own.exists() else []), *about]
 
 
-def chapters(root: Path, sources: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return for each part the pages of `sources`, as (source, title), that show its file or lead to its page, in their order."""
-    shown: dict[str, list[tuple[str, str]]] = {}
-    for source in sources:
-        path = root / "docs" / source
-        if path.suffix == ".md" and path.exists():
-            text = path.read_text(encoding="utf-8")
-            title = TITLE.search(text)
-            names = [Path(file).stem for file in INCLUDED.findall(text)] + LINKED.findall(text)
-            for name in dict.fromkeys(names):
-                shown.setdefault(name, []).append((source, title[1] if title else source))
-    return shown
+def chapters(name: str, root: Path, sources: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pages of `sources`, as (source, title), that show the file of a part or lead to its page."""
+    paths = {source: root / "docs" / source for source in sources if source.endswith(".md")}
+    read = {
+        source: _shown(path, path.stat().st_mtime_ns)
+        for source, path in paths.items()
+        if path.exists()
+    }
+    return [(source, title or source) for source, (title, names) in read.items() if name in names]
+
+
+@cache
+def _shown(path: Path, _saved: int) -> tuple[str, set[str]]:
+    """Return the title of a page, as last saved, and the parts that it shows or leads to."""
+    text = path.read_text(encoding="utf-8")
+    title = TITLE.search(text)
+    shown = {Path(file).stem for file in INCLUDED.findall(text)}
+    return title[1] if title else "", shown.union(LINKED.findall(text))
 
 
 def rows(name: str, root: Path, sources: Iterable[str]) -> list[str]:
@@ -96,7 +103,7 @@ def rows(name: str, root: Path, sources: Iterable[str]) -> list[str]:
     path = files(root)[name]
     said = (ast.get_docstring(_tree(path)) or "").partition("\n")[0].rstrip(".")
     begin = f"| [{path.name}](parts/{name}.md) | {_prose(said)} |"
-    shown = chapters(root, sources).get(name, [])
+    shown = chapters(name, root, sources)
     return [f"{begin} [{title}]({source}) |" for source, title in shown] or [f"{begin} |"]
 
 
@@ -106,7 +113,7 @@ def page(name: str, root: Path, sources: Iterable[str], book: str) -> str:
     tests = {test: _tree(test) for test in about}
     said, _, more = (ast.get_docstring(_tree(path)) or "").partition("\n")
     lines = [f"# {path.name}", "", _prose(said), "", *_paragraphs(more)]
-    shown = chapters(root, sources).get(name, [])
+    shown = chapters(name, root, sources)
     links = [f"[{title}]({relpath(source, 'parts')})" for source, title in shown]
     if links:
         lines += [f"Where the book builds it or uses it: {_listed(links)}.", ""]

@@ -22,6 +22,7 @@ METADATA, HIDDEN = ("title", "description"), ("navigation", "toc")
 FILES = "docs/files"  # the folder of what pages load
 IMPORTABLE = (".py", ".pyc", ".pyd", ".so")  # how the names of files end that Python imports
 FRONT_MATTER = re.compile(r"---\s*\n(.*?\n)(?:---|\.\.\.)\s*\n", re.DOTALL)
+BLANKS = re.compile(r"^ +$", re.MULTILINE)
 LINK = re.compile(r"\]\((?![a-z]+:|#|//)([^()\s#?]+)")
 ASKED = re.compile(r"\bPredict\b")
 EXERCISES = "## Exercises"
@@ -64,11 +65,17 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> Iter
                 fence.line,
                 "a tab in this fence, which the site draws as blanks; write blanks, or \\t",
             )
+        if fence.language in RUNS and BLANKS.search(fence.text):
+            what = (
+                "a line of blanks in this fence, which a notebook empties; write \\x20, or nothing"
+            )
+            yield Misread(fence.line, what)
     for code, output in pairwise(fences):
         if output.language == "output" and not output.solution:
             first = code.line - 1
-            while code.indent > output.indent and not lines[first].startswith("???"):
-                first -= 1  # of a folded block it is the fold that stands below the paragraph
+            deeper = " " * (output.indent + 1)
+            while not lines[first].strip() or lines[first].startswith(deeper):
+                first -= 1  # to the opening line of what holds the block alone, such as a fold
             yield from _veil(lines[:first], output)
     if EXERCISES in lines:
         first = lines.index(EXERCISES)

@@ -86,9 +86,8 @@ class Served:
         self.rendered: dict[str, tuple[tuple, dict]] = {}  # source → what it was, what became of it
         self.ahead: Ahead | None = None  # what renders the pages as they were at the start
         self.at_start: dict[str, tuple] = {}  # source → what it was then
-        self.missing: set[str] = (
-            set()
-        )  # sources that are not rendered yet, in the site as it is built
+        # Sources that are not rendered yet, in the site as it is built.
+        self.missing: set[str] = set()
         self.sources: dict[str, str] = {}  # by address
         self.built = threading.Condition()  # held where `missing` is read or changed by a request
         self.missing_next: set[str] = set()  # the same, in the build under way

@@ -17,14 +17,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from literate import child
+from literate import child, settings
 from literate.page import Block, Page, files, name_of
 
 LIMIT = 60.0  # seconds that a block may take, where nothing else is said
@@ -56,25 +55,16 @@ def limit(page: Page) -> float:
     """
     if asked := os.environ.get("LITERATE_LIMIT"):
         return float(asked)
-    timeout = _settings(page, "literate").get("timeout", LIMIT)
+    timeout = settings.tool(page.root, "literate")[0].get("timeout", LIMIT)
     return float(timeout.get(page.key, LIMIT) if isinstance(timeout, dict) else timeout)
 
 
 def python_path(page: Page) -> list[str]:
     """Return the folders that the project has pytest put on the path of imports."""
-    named = _settings(page, "pytest").get("ini_options", {}).get("pythonpath", [])
+    pytest, folder = settings.tool(page.root, "pytest")
+    named = pytest.get("ini_options", {}).get("pythonpath", [])
     names = named.split() if isinstance(named, str) else named
-    return [str(page.root / name) for name in names]
-
-
-def _settings(page: Page, tool: str) -> dict[str, Any]:
-    """Return what the pyproject.toml of a page's project says of a tool."""
-    file = page.root / "pyproject.toml"
-    return (
-        tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(tool, {})
-        if file.exists()
-        else {}
-    )
+    return [str(folder / name) for name in names]
 
 
 class NotStarted(Exception):

@@ -2,9 +2,9 @@
 
 import re
 
+from book.figures import expressions
 from book.figures.explorable.fence import words_of
 from book.figures.heatmap import LABELS
-from literate import expressions
 from literate.fence import Fence
 
 

@@ -127,6 +127,7 @@ def test_what_a_folded_block_prints_stands_open_below_the_fold(book):
     code = '??? example "The code"\n\n    ```python\n    print(2 + 2)\n    ```\n'
     folded = PREDICTED.replace("```python\nprint(2 + 2)\n```\n", code)
     drawn(book, folded)
+    drawn(book, folded.replace("??? example", "!!! note"))
     [block] = book.read(folded).blocks
     assert (block.output.text, block.output.indent) == ("4\n", 0)
     with pytest.raises(PageError, match="this output is veiled"):
@@ -164,6 +165,10 @@ MISLEADING = {
     "code in a comment": ("# A\n\n<!-- python\nx = 1\n-->\n", "3: code in a comment"),
     "a skipped block": ('# A\n\n```{ .python skip="why" }\n1\n```\n', "3: unknown option `skip`"),
     "a tab in code": ("# A\n\n```python\nx = '\t'\n```\n", "3: a tab in this fence"),
+    "a line of blanks in a string": (
+        b'# A\n\n```python\nx = """\n \n"""\n```\n',  # a text would be dedented
+        "3: a line of blanks in this fence",
+    ),
     "an include in the text": (
         '# A\n\n--8<-- "part.py"\n',
         "3: an include stands in a `python` fence",

@@ -331,7 +331,6 @@ def test_attributes_stay_behind_beside_formulas_and_code(book):
 # ---- What is for the whole module. ----
 
 FUTURE = "from __future__ import annotations"
-ANNOTATED = "def f(x: int): ...\n\n\nprint(f.__annotations__)"
 
 
 @pytest.mark.parametrize(

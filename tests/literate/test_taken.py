@@ -151,7 +151,7 @@ def texts_of_lines(draw):
     lines = draw(st.lists(ODD, min_size=1, max_size=4))
     prefix = draw(st.sampled_from(["", "r", "f", "b"]))
     if prefix == "b":
-        lines = [line.encode("ascii", "ignore").decode() for line in lines]
+        lines = [line.encode("ascii", "ignore").decode().rstrip(" ") for line in lines]
     elif prefix == "f":
         lines = [
             line if line == "{{name}}" else line.translate({123: "(", 125: ")"}) for line in lines

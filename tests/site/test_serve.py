@@ -69,7 +69,10 @@ class Server:
 
     def save(self, text: str, name: str = "index") -> BeautifulSoup:
         """Save a page as an editor does; return it as it is drawn when it was checked."""
+        while not self.lines.empty():
+            self.log.append(self.lines.get())
         (self.project / f"docs/{name}.md").write_text(text, encoding="utf-8")
+        self.hear("Building documentation")  # a build under way may have read what was there before
         while "Being checked." in (shown := self.drawn(name)).get_text():
             pass
         return shown

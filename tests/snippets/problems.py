@@ -48,7 +48,6 @@ def execute(name: str, source: str) -> ModuleType:
 class Case:
     """What to make. Sizes that a part does not know are ignored by its builder."""
 
-    dtype = torch.float64  # of every case
     batch: tuple[int, ...] = (2,)
     T_q: int = 4
     T_k: int = 4
@@ -256,21 +255,6 @@ def multi_head_problem(part: ModuleType, case: Case) -> Problem:
 
     options = {"attn_mask": mask, "is_causal": case.causal}
     return module_problem(case, module, inputs, options, oracle, bias, BOTH_PATHS)
-
-
-def average_problem(part: ModuleType, case: Case) -> Problem:
-    """causal_average: attention whose scores are all zero, since its queries are."""
-    generator = torch.Generator().manual_seed(case.seed)
-    leaves = {"x": leaf(case, generator, case.T_q, case.embed_dim)}
-    bias = hide_future(torch.zeros(*case.batch, case.T_q, case.T_q, dtype=torch.float64))
-
-    def call(leaves: Leaves, need_weights: bool):
-        return part.causal_average(leaves["x"]), None
-
-    def oracle(leaves: Leaves):
-        return attend(torch.zeros_like(leaves["x"]), leaves["x"], leaves["x"], bias, 1.0)
-
-    return Problem(leaves, ("x",), call, oracle, bias, True, (False,))
 
 
 # Sizes that are all different, so that no two of them can be exchanged unseen.

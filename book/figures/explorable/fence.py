@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from book.figures.explorable.steps import STEPS, Panel, Rows, compute
-from literate.expressions import BEGIN, END, check_expression
+from book.figures.expressions import BEGIN, END, check_expression
 from literate.fence import Fence, Misread
 from literate.numerals import rounded
 
