@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from posixpath import relpath
 
@@ -89,7 +89,7 @@ def chapters(name: str, root: Path, sources: Iterable[str]) -> list[tuple[str, s
     return [(source, title or source) for source, (title, names) in read.items() if name in names]
 
 
-@cache
+@lru_cache
 def _shown(path: Path, _saved: int) -> tuple[str, set[str]]:
     """Return the title of a page, as last saved, and the parts that it shows or leads to."""
     text = path.read_text(encoding="utf-8")

@@ -66,10 +66,10 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> Iter
                 "a tab in this fence, which the site draws as blanks; write blanks, or \\t",
             )
         if fence.language in RUNS and BLANKS.search(fence.text):
-            what = (
-                "a line of blanks in this fence, which a notebook empties; write \\x20, or nothing"
+            yield Misread(
+                fence.line,
+                "a line of blanks in this fence, which a notebook empties; write \\x20, or nothing",
             )
-            yield Misread(fence.line, what)
     for code, output in pairwise(fences):
         if output.language == "output" and not output.solution:
             first = code.line - 1
