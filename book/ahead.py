@@ -50,9 +50,10 @@ class Ahead:
         for name in names:
             self._results[name].add_done_callback(partial(self._note, name))
 
-    def _note(self, name: str, _: Future) -> None:
+    def _note(self, name: str, result: Future) -> None:
         every = all(map(self.is_done, self._results))
-        if every:
+        # A pool of which a process died has ended, and calls this while it holds the lock of `shutdown`.
+        if every and not result.exception():
             self._pool.shutdown(wait=False)
         if every or (name in self._asked and self.is_done(name)):
             self._ready()

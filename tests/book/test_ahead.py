@@ -23,10 +23,12 @@ def test_each_name_has_its_result_of_another_process_or_its_error():
 
 
 def test_a_process_that_dies_leaves_nobody_waiting():
-    ahead = Ahead(lambda name: os._exit(1), NAMES)
+    said = threading.Event()
+    ahead = Ahead(lambda name: os._exit(1), NAMES, said.set)
     for name in NAMES:
         with pytest.raises(Exception, match="terminated abruptly"):
             ahead.take(name)
+    assert said.wait(60)
 
 
 def test_a_warning_is_logged_again_where_its_name_is_taken(caplog):

@@ -641,8 +641,9 @@ def test_a_process_that_takes_too_long_to_start_is_ended(play, monkeypatch, begu
 @LINUX
 def test_what_pages_are_forked_from_is_replaced_when_it_has_ended(play, no_torch, begun):
     play(code("a = 1"))
-    runner._fork_server().process.kill()
-    runner._fork_server().process.wait()
+    ended = runner._fork_server().process
+    ended.kill()
+    ended.wait()
     assert play(code("print(1)"))[0].printed == "1\n"
 
 
