@@ -150,17 +150,6 @@ def answer(kind):
 """,
         ],
     },
-    "docs/production/rope.md": {
-        5: [
-            """\
-def answer(rotate):
-    x = torch.randn(2, 5, 8)
-    q, k = (rotate(part, torch.arange(5)) for part in x)
-    there = [rotate(part, 9 + torch.arange(5)) for part in x]
-    assert torch.allclose(there[0] @ there[1].T, q @ k.T, atol=1e-4)
-""",
-        ],
-    },
     "docs/production/sampling-fast.md": {
         3: [
             "answer = lambda model, k: model",
