@@ -30,7 +30,7 @@ from book.figures.output import html as output_figure
 
 FINDING, FIGURE, TABLE, MACHINE, SET_UP = "finding", "figure", "table", "machine", "setup"
 PLACED = (FINDING, FIGURE, TABLE, MACHINE)
-LIFTED = {FIGURE: 'class="lab-figure"', TABLE: 'class="lab-table"'}  # by this they are known
+LIFTED = {FIGURE: 'class="lab-figure"', TABLE: 'class="lab-table'}  # by this they are known
 SHOWN = re.compile(r'<figure\b|<table class="lab-table')  # what a reader stops at
 # What is coloured in a lab's code, and how; an element for each token would be half of what a lab weighs.
 COLOURS = {

@@ -73,7 +73,8 @@ def merge(first: NotebookNode, second: NotebookNode, device: str) -> NotebookNod
     """Put the outputs of `second` below those of `first`, cell by cell, under the device's name."""
     for cell, other in zip(first.cells, second.cells, strict=True):
         if cell.cell_type == "code" and other.outputs:
-            heading = {"text/markdown": f"**On {device}**", "text/plain": f"On {device}"}
+            html = f"<p><strong>On {device}</strong></p>"  # a page shows HTML, and no Markdown
+            heading = {"text/html": html, "text/plain": f"On {device}"}
             cell.outputs += [nbformat.v4.new_output("display_data", data=heading), *other.outputs]
     return first
 

@@ -61,7 +61,8 @@ def drawing(html):
 
 
 FIGURE = '<figure class="lab-figure"></figure>'
-TABLE = '<table class="lab-table"></table>'
+COLUMNS = "<th>measured</th>" * 7  # so many stand upright on a phone
+TABLE = f'<table class="lab-table"><thead><tr>{COLUMNS}</tr></thead></table>'
 TITLE = prose("# Title")
 FINDING = prose("Found.", "finding")
 DRAWN = code("draw", drawing(FIGURE), tags=["figure"])

@@ -1,9 +1,12 @@
 """The runner of the labs: what it stores, what it refuses, and what it says."""
 
+from itertools import count
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from book.lab import _outputs
 from tools import labs
 
 
@@ -128,6 +131,7 @@ def test_a_second_device_stands_below_the_first_under_its_own_name():
         "On Some Device 100",
         "second",
     ]
+    assert "<strong>On Some Device 100" in "".join(_outputs(merged.cells[1].outputs, count()))
     assert merged.cells[2].outputs == []
 
 
