@@ -389,7 +389,7 @@ def test_each_part_has_a_page_that_shows_its_file_and_is_no_chapter(site):
     assert {file.suffix for file in (site / "parts").iterdir()} == {".html"}
     links = book.parsed(site / "production/kv-cache.html").cssselect(".take-file a")
     hrefs = [link.get("href") for link in links]
-    assert hrefs[hrefs.index("../snippets/kv_cache.py") + 1] == "../parts/kv_cache.html"
+    assert hrefs[hrefs.index("../snippets/gpt.py") + 1] == "../parts/gpt.html"
 
 
 # --------------------------------------------------------------------------------- the search
