@@ -25,7 +25,7 @@ from typing import NamedTuple
 from markdown.extensions.toc import slugify
 
 from literate import settings
-from literate.fence import RUNS, blank_out
+from literate.fence import RUNS, SESSION, blank_out
 from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
 from literate.settings import root_of
@@ -384,6 +384,8 @@ def text_of(page: Page) -> Text:
             numbers = Numbers(more=constants(fence.text))
         elif kind.numbers:
             numbers = Numbers(kind.numbers(fence.text))
+        elif fence.language == SESSION:
+            numbers = Numbers([fence.text])
         elif fence.language == "output":
             numbers = Numbers([fence.text])
             figures[fence.options.get("name", "")] = fence.text
