@@ -7,6 +7,7 @@ calls `begin`, `above` and `run`. The small torch's own `page` runs the blocks, 
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ TOO_MUCH = ("Array buffer allocation failed", "cannot fit 'int' into an index-si
 FULL = "MemoryError: this is more than the memory of a page holds"
 DEEP = "RecursionError: a function calls itself without an end"
 LEFT = "SystemExit: a block cannot end the page"
+# A frame of a traceback, and the code that it shows.
+FRAME = re.compile(r'^ +File "(.*)", line (\d+)(.*)\n((?:    .*\n)*)', re.MULTILINE)
 SIGNIFICANT = 2  # as in `project.py`, which is not packed
 
 
@@ -63,6 +66,20 @@ class Program:
         said["line"] = inside[-1] - step.start + 1 if inside else 0
         return types.SimpleNamespace(**said)
 
+    def traceback(self, text: str) -> str:
+        """Return the text of a traceback with the frames of this page alone, each by its block and the line there."""
+
+        def frame(match: re.Match) -> str:
+            file, line, rest, code = match.groups()
+            began = [step for step in self.ran if step.start <= int(line)]
+            if file != self.name or not began:
+                return ""
+            return (
+                f"  Block {began[-1].at + 1}, line {int(line) - began[-1].start + 1}{rest}\n{code}"
+            )
+
+        return FRAME.sub(frame, text).replace(", in <module>", "")
+
     def values(self, code: str) -> list | None:
         """Return what `code`, a program of `book.figures.expressions`, prints of the module as it is now.
 
@@ -88,7 +105,7 @@ def above(asked: str) -> str:
     for step in steps[len(_program.ran) :]:
         result = _program.run(step)
         if result.raised and result.raised != step.raises and not step.exercise:
-            return json.dumps(_refused(step, result))
+            return json.dumps(_refused(_program, step, result))
     return ""
 
 
@@ -103,13 +120,13 @@ def run(asked: str, tell_of: Callable[[str], object] | None = None) -> str:
     last = Step(**request["steps"][-1])
     result = _program.run(last, tell_of)
     if result.raised and result.raised != last.raises:
-        return json.dumps(_refused(last, result))
+        return json.dumps(_refused(_program, last, result))
     said = _judged(_program, last, result, request.get("output"))
     said["figures"] = [_program.values(code) for code in request.get("figures", [])]
     return json.dumps(said)
 
 
-def _refused(step: Step, result: Any) -> dict[str, Any]:
+def _refused(program: Program, step: Step, result: Any) -> dict[str, Any]:
     """Say where a block stopped, in words that a reader can use, and what it had printed."""
     lines = step.code.split("\n")
     error = result.last_line
@@ -123,6 +140,8 @@ def _refused(step: Step, result: Any) -> dict[str, Any]:
         "at": step.at,
         "error": error,
         "lacks": result.lacks,
+        "whole": program.traceback(result.traceback),
+        "errors": result.errors,
         "line": result.line,
         "text": lines[result.line - 1].strip() if result.line else "",
         "html": output_figure.html(result.printed, {}) if result.printed else "",
@@ -135,7 +154,7 @@ def _judged(
     """Say what a block printed that ran to its end, and what of it moved from what the page shows."""
     block: Any = types.SimpleNamespace(raises=step.raises)
     printed = compare.text_of(block, result)
-    said: dict[str, Any] = {"at": step.at, "printed": printed}
+    said: dict[str, Any] = {"at": step.at, "printed": printed, "errors": result.errors}
     if output:
         found = compare.differences(output["text"], printed, significant=SIGNIFICANT)
         said["moved"] = [

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 import yaml
 
 from literate.errors import Misread
-from literate.fence import CODE_SPAN, RUNS, Fence
+from literate.fence import CODE_SPAN, RUNS, SESSION, Fence
 
 # What front matter sets, beside `hide`, and what that may hide.
 METADATA, HIDDEN = ("title", "description"), ("navigation", "toc")
@@ -60,6 +60,10 @@ def check(path: Path, root: Path, lines: list[str], fences: list[Fence]) -> Iter
     for fence in fences:
         if fence.hidden:
             yield Misread(fence.line, "code in a comment, which no reader sees; show it")
+        if fence.language == SESSION:
+            yield Misread(
+                fence.line, "a session, which no page runs here; write `python`, `output`"
+            )
         if fence.language in (*RUNS, "output") and "\t" in fence.text:
             yield Misread(
                 fence.line,

@@ -142,16 +142,16 @@ class PageProcess:
         context = environ.get(CONTEXT)
         self.context = runpy.run_path(context)["block_context"]() if context else None
 
-    def report(self, code: str, start: int) -> dict[str, Any]:
+    def report(self, code: str, start: int, echo: bool = False) -> dict[str, Any]:
         """Execute `code`, whose first line is line `start` of the page's source; return its outcome.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
-        text. "unshown" is the line of a value in which it ends and which no page shows, or 0.
+        text. Where it is to `echo`, expressions are printed, as at the prompt. "unshown" is the line of a value in which it ends and which no page shows, or 0.
         """
         outcome: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": 0}
         self.printed.start = self.printed.tell()
         try:
-            outcome["unshown"] = self._execute(code, start)
+            outcome["unshown"] = self._execute(code, start, echo)
         except BaseException as error:
             if os.getpid() != self.process and isinstance(error, SystemExit):
                 self._leave(error.code)
@@ -165,7 +165,7 @@ class PageProcess:
             LIBC.fflush(None)
         return outcome
 
-    def _execute(self, code: str, start: int) -> int:
+    def _execute(self, code: str, start: int, echo: bool) -> int:
         """Execute `code`; return the line of what it shows in a notebook and nowhere else, or 0."""
         text, names, shows = "\n" * (start - 1) + code, self.module.__dict__, False
         flags = ast.PyCF_ONLY_AST | self.futures
@@ -173,10 +173,13 @@ class PageProcess:
         end: Any = program.body[-1] if program.body else ast.Pass(lineno=start)
         # What an expression names is named to be used later; any other may be there to be seen.
         last = isinstance(end, ast.Expr) and not isinstance(end.value, ast.NamedExpr)
+        if echo:
+            program, last = ast.Interactive(program.body), False
         if last:
             program.body.pop()
         with self.context or contextlib.nullcontext():
-            begun = compile(program, self.path, "exec", self.futures, optimize=0)
+            mode = "single" if echo else "exec"
+            begun = compile(program, self.path, mode, self.futures, optimize=0)
             self.futures |= begun.co_flags & FUTURES
             exec(begun, names)
             if last:

@@ -146,7 +146,8 @@ def check(page: Page, block: Block, result: Result) -> Failure | None:
         what = f"{where} leaves its last line open, in which a script would go on; end the line"
         return failure(block.line, what, so_far)
     if output is None:
-        what = f"{where} prints, and no `output` fence follows it"
+        wanted = "nothing stands below it" if block.is_session else "no `output` fence follows it"
+        what = f"{where} prints, and {wanted}"
         return failure(block.line, what, so_far) if printed else None
     if block.raises and not result.raised:
         return failure(output.line, f"{where} did not raise {block.raises}")

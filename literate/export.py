@@ -135,6 +135,13 @@ def as_notebook(page: Page, site_url: str, guarded: bool = False) -> NotebookNod
             close_prose()
             count = page.blocks.index(blocks[at]) + 1
             cells.append(_code_cell(blocks[at], guarded, f"cell-{len(cells)}", count))
+        elif fence and (
+            inside := [b for b in page.blocks if b.is_session and at < b.line < fence.end]
+        ):
+            close_prose()
+            for block in inside:
+                count = page.blocks.index(block) + 1
+                cells.append(_code_cell(block, guarded, f"cell-{len(cells)}", count))
         elif fence and at not in outputs:
             prose += _kept_fence(page, fence, containers, address)
         elif not fence:

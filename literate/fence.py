@@ -15,6 +15,7 @@ from pymdownx.superfences import RE_HL_LINES
 from literate.errors import Misread
 
 RUNS = ("python", "py", "python3", "py3")
+SESSION = "pycon"  # at Python's prompt
 HIDES = "<!--"  # opens a comment that holds code
 CODE_SPAN = re.compile(r"(?<!`)(`++).*?(?<!`)\1(?!`)")  # to the next run as long
 # The characters that a browser or Python-Markdown drops, and those that turn the order of letters

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import yaml
 
-from literate import settings
+from literate import session, settings
 from literate.errors import Misread, PageError, name_of, page_error
-from literate.fence import HIDES, RUNS, Fence, blank_out, check_shown
+from literate.fence import HIDES, RUNS, SESSION, Fence, blank_out, check_shown
 from literate.project import PLAIN, Kind, Project
 from literate.settings import root_of
 from literate.site import site_of
@@ -67,6 +67,11 @@ class Block:
     def skip(self) -> str | None:
         """Why this block is shown and does not run, where it says so."""
         return self.fence.options.get("skip")
+
+    @property
+    def is_session(self) -> bool:
+        """Say whether this is an example of a session, which shows the values of its expressions."""
+        return self.fence.language == SESSION
 
     @property
     def is_output(self) -> bool:
@@ -316,6 +321,10 @@ def _blocks(fences: list[Fence], lines: list[str], problems: list[Misread]) -> l
                 blocks.append(Block(fence, fence.text, start=start))
                 end += len(fence.include.lines) if fence.include else 0
                 _check_future(blocks[-1], first=len(blocks) == 1)
+            elif fence.language == SESSION:
+                for source, output in session.examples(fence):
+                    blocks.append(Block(source, source.text, output, source.line))
+                    _check_future(blocks[-1], first=len(blocks) == 1)
             elif fence.language == "output":
                 _check_place(fence, previous, lines)
                 blocks[-1].output = fence

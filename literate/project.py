@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from literate.errors import Misread
-from literate.fence import OUTPUT, RUNS, Fence, Options, check_language, check_options
+from literate.fence import OUTPUT, RUNS, SESSION, Fence, Options, check_language, check_options
 
 
 class Shown(NamedTuple):
@@ -111,7 +111,7 @@ class Project:
             check_options(language, options, self.kinds[language].options)
         elif language in RUNS and self.options is not None:
             check_options(language, options, self.options)
-        elif language in RUNS and not options.get("skip", "why"):
+        elif language in (*RUNS, SESSION) and not options.get("skip", "why"):
             raise ValueError('option `skip` needs a value, which says why: skip="…"')
 
 

@@ -12,6 +12,7 @@ named Sources, years, versions, section and issue numbers are no results. The ra
 from elsewhere says so: `<span class="by-hand" title="why">1,234</span>`.
 """
 
+import html
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from markdown.extensions.toc import slugify
 
 from literate import settings
-from literate.fence import RUNS, blank_out
+from literate.fence import RUNS, SESSION, blank_out
 from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.page import Page, name_of, read
 from literate.settings import root_of
@@ -59,6 +60,14 @@ HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are na
     rf"\((?:[^()\d]*,\s)?{YEAR}(?=[),])",
     rf"\b\d\d? (?:{MONTHS})\b(?: {YEAR})?",
     rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d|\s(?!this\b|does\b)[a-z]{{3,}}s\b)",
+)
+# A number that is written in pieces, `1**3**` or `&#49;3`, which a reader sees as one; what code shows stays.
+DIGIT = r"&#(?:4[89]|5[0-7]|x3\d);"
+PIECES = re.compile(
+    r"(?P<code>(?P<marks>`++)(?:[^`\n]|\n(?!\s*\n))+(?P=marks))"
+    rf"|(?:\d|{DIGIT})*{DIGIT}(?:\d|{DIGIT})*"
+    r"|\d+(?:[.,]\d+)*(?P<last>\*\*?)\d+(?:[.,]\d+)*(?P=last)\d*"
+    r"|(?P<first>\*\*?)\d+(?:[.,]\d+)*(?P=first)\d+"
 )
 SILENT = re.compile("|".join(UNTOLD))
 SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of code, numbers alone
@@ -343,7 +352,14 @@ def _mask(text: str, names: tuple[str, ...]) -> str:
         if heading and (not apart or len(heading["level"]) <= apart):
             apart = len(heading["level"]) if heading["name"] in APART else 0
         lines.append(" " * len(line) if apart else line)
-    return _markup(names).sub(_blank, "\n".join(lines))
+    return _markup(names).sub(_blank, PIECES.sub(_joined, "\n".join(lines)))
+
+
+def _joined(match: re.Match) -> str:
+    """Return a number in one piece, and blanks for what it was put together with."""
+    if match["code"]:
+        return match[0]
+    return html.unescape(match[0]).replace("*", "").ljust(len(match[0]))
 
 
 def _blank(match: re.Match) -> str:
@@ -368,6 +384,8 @@ def text_of(page: Page) -> Text:
             numbers = Numbers(more=constants(fence.text))
         elif kind.numbers:
             numbers = Numbers(kind.numbers(fence.text))
+        elif fence.language == SESSION:
+            numbers = Numbers([fence.text])
         elif fence.language == "output":
             numbers = Numbers([fence.text])
             figures[fence.options.get("name", "")] = fence.text

@@ -144,7 +144,8 @@ class Run:
                 self.lacking = f"the page was not run: {error}"
         if self.lacking or not self.process:
             return Result(raised="no process", last_line=self.lacking, line=block.line, ran=False)
-        answer = self.process.ask({"code": block.code, "start": block.start}, self.limit)
+        asked = {"code": block.code, "start": block.start, "echo": block.is_session}
+        answer = self.process.ask(asked, self.limit)
         if answer is None:
             at = f"the block at {name_of(self.page.path)}:{block.line}"
             return self._stopped(block, f"{at} ran longer than {self.limit:g} s")

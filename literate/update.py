@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 
-from literate import compare
+from literate import compare, session
 from literate.page import Block, Fence, Page, PageError, read
 from literate.run import Result, Run
 
@@ -132,6 +132,9 @@ def _check(new: Page, page: Page, results: list[Result]) -> None:
 def _edit(page: Page, block: Block, printed: str) -> Edit:
     """Return the edit that adds, deletes or replaces the output of `block`."""
     end = block.fence.end
+    if block.is_session:
+        shown = block.output or Fence(end, end, "", "", "", {})
+        return slice(shown.line, shown.end), session.lines(block.fence, printed)
     if block.output is None:
         new = [block.fence.prefix.rstrip(), *fence_lines(block.fence, "output", printed)]
         return slice(end, end), new

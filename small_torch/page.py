@@ -4,6 +4,8 @@ A page is one module, `__main__`, as when a reader runs it as a script. Each pag
 whose state no other page has changed.
 """
 
+import ast
+import builtins
 import contextlib
 import importlib
 import importlib.machinery
@@ -104,16 +106,19 @@ class Page:
 
         `lines` are those of the page that an error has passed; `tell`, if any, is told what is printed at once.
         """
-        printed = Printed(tell)
+        printed, errors = Printed(tell), Printed()
         said = {"raised": "", "last_line": "", "traceback": "", "lacks": "", "lines": []}
         main, sys.modules["__main__"] = sys.modules["__main__"], self.module
         stdin, sys.stdin = sys.stdin, NoInput()
         begun = time.perf_counter()
         try:
-            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                text = "\n" * (start - 1) + code
-                exec(compile(text, self.path, "exec", dont_inherit=True), vars(self.module))
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(errors),
+                warnings.catch_warnings(),
+            ):
+                warnings.showwarning = show_warning
+                self.execute("\n" * (start - 1) + code)
         except BaseException as error:
             said["raised"] = type(error).__name__
             said["last_line"] = self.last_line(error)
@@ -123,7 +128,22 @@ class Page:
         finally:
             sys.stdin = stdin
             sys.modules["__main__"] = main
-        return {"printed": printed.getvalue(), "seconds": time.perf_counter() - begun, **said}
+        said |= {"printed": printed.getvalue(), "errors": errors.getvalue()}
+        return {"seconds": time.perf_counter() - begun, **said}
+
+    def execute(self, code):
+        """Execute a program of this page; a value in which it ends for show is printed, as a notebook shows it."""
+        names = vars(self.module)
+        program = compile(code, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        end = program.body[-1] if program.body else None
+        asks = isinstance(end, ast.Expr) and not isinstance(end.value, ast.NamedExpr)
+        if asks:
+            program.body.pop()
+        exec(compile(program, self.path, "exec", dont_inherit=True), names)
+        if asks:
+            ending = compile(ast.Expression(end.value), self.path, "eval", dont_inherit=True)
+            if is_for_show(end.value, value := eval(ending, names)):
+                print(repr(value))
 
     def lines_of(self, error):
         """Return the lines of the page that `error` has passed, the innermost last."""
@@ -138,6 +158,25 @@ class Page:
         entries = traceback.format_exception_only(error)
         named = (entry for entry in entries if not entry.startswith(" "))
         return next(named, entries[-1]).split("\n")[0]
+
+
+def show_warning(message, category, *_):
+    """Write a warning without the place, which is a line of the page's whole program."""
+    print(f"{category.__name__}: {message}", file=sys.stderr)
+
+
+def is_for_show(expression, value):
+    """Say whether a block that ends in `expression` asks for its `value`, as the checker of pages says it, too."""
+    text = isinstance(expression, ast.Constant) and isinstance(value, str)
+    if text or value is None or value is ...:
+        return False
+    if not isinstance(expression, ast.Call):
+        return True
+    function = expression.func
+    if isinstance(function, ast.Name) and hasattr(builtins, function.id):
+        return True
+    is_tensor = isinstance(value, sys.modules["torch"].Tensor)
+    return is_tensor and not ast.unparse(function).endswith("_")
 
 
 def lacking(error):

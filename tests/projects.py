@@ -11,9 +11,13 @@ from literate import page as reader
 from literate.run import Run
 
 ROOT = Path(__file__).parents[1]
-# The Markdown of this site, and what the book adds to the checker.
+# The Markdown of this site, with tabs, which others have, and what the book adds to the checker.
+SITE = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+FIRST = "\nmarkdown_extensions:\n"
 SETTINGS = {
-    "mkdocs.yml": (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
+    "mkdocs.yml": SITE.replace(
+        FIRST, f"{FIRST}  - pymdownx.tabbed:\n      alternate_style: true\n"
+    ),
     "pyproject.toml": '[tool.literate]\nproject = "book.project:PROJECT"\nprose = true\n',
 }
 

@@ -84,7 +84,7 @@ def found(page: Page, node: Node) -> tuple[dict[int, str], list[str]]:
 
 def failure(page: Page, step: Block, said: dict[str, Any]) -> str:
     """Say how what a block did differs from what the page shows; "" where it does not."""
-    result: Any = SimpleNamespace(**said, unshown=0, errors="", line=step.line)
+    result: Any = SimpleNamespace(**said, unshown=0, line=step.line)
     if step.fill and not said["raised"]:
         result.printed = step.fill(step.fence.text, json.loads(result.printed))
     failed = compare.check(page, step, result)

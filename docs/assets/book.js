@@ -86,20 +86,22 @@
     const isProgram = document.getElementById("guarded");
     const run = isProgram?.dataset ?? {};
     const unrun = JSON.parse(run.unrun ?? "{}");
-    let runnable = 0;
+    let runnable = 0, others = 0;
     for (const block of document.querySelectorAll(".md-content .highlight")) {
       const code = block.querySelector("pre > code");
       if (!code || block.querySelector(".book-copy")) continue;
       const bar = document.createElement("div");
       bar.className = "book-copy";
       bar.setAttribute("role", "toolbar");
-      bar.setAttribute("aria-label", "Code");
-      bar.append(copyButton("copy", "Copy this block", () => code.textContent));
-      if (/\blanguage-py/.test(block.className) && isProgram) {
+      const isBlock = /\blanguage-py/.test(block.className) && isProgram;
+      const named = isBlock ? `block ${runnable + 1}` : `code ${++others}`;
+      bar.setAttribute("aria-label", named);
+      bar.append(copyButton("copy", `Copy ${named}`, () => code.textContent));
+      if (isBlock) {
         const at = runnable++;
-        bar.append(copyButton("above", "Copy with everything above", () => program(code)));
+        bar.append(copyButton("above", `Copy ${named} with everything above`, () => program(code)));
         if (unrun[at]) block.after(note(`Does not run in the page: ${unrun[at]}.`));
-        else if (run.run) bar.prepend(runButton("run", "Run this block", at), runButton("edit", "Edit this block", at));
+        else if (run.run) bar.prepend(runButton("run", `Run ${named}`, at), runButton("edit", `Edit ${named}`, at));
       }
       [...bar.children].forEach((each, place) => (each.tabIndex = place ? -1 : 0));
       block.append(bar);
@@ -112,12 +114,12 @@
     const made = button(kind, label);
     made.dataset.run = kind;
     if (kind === "run") made.append("Run");
-    made.addEventListener("click", () => ask({ kind, at }));
+    made.addEventListener("click", () => ask({ kind, at }, made.closest(".highlight")));
     return made;
   }
 
   let runs;
-  async function ask(detail) {
+  async function ask(detail, block) {
     runs ||= new Promise((loaded, failed) => {
       const script = document.createElement("script");
       script.src = new URL("run.js", home);
@@ -127,10 +129,15 @@
     });
     try {
       await runs;
+      document.querySelectorAll(".unloaded").forEach((each) => each.remove());
       dispatchEvent(new CustomEvent("book:run", { detail }));
     } catch {
       runs = undefined;
-      announce("What runs a block could not be loaded");
+      const said = "What runs a block could not be loaded. Try again when you are online.";
+      announce(said);
+      if (!block || block.nextElementSibling?.matches(".unloaded")) return;
+      block.after(note(said));
+      block.nextElementSibling.classList.add("unloaded");
     }
   }
 
@@ -390,7 +397,7 @@
     made.textContent = "Forget what I have read";
     made.addEventListener("click", () => {
       try {
-        localStorage.removeItem(LEFT);
+        for (const store of [localStorage, sessionStorage]) store.removeItem(LEFT);
       } catch {
         // refused
       }

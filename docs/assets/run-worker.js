@@ -1,6 +1,7 @@
 /* Python in a worker: Pyodide, the small torch, and what runs and judges the blocks of a page, all from the
    address of the book. It is told `{ id, asked }`, and answers `{ id, said }`; on the way it tells
-   `{ share }` of what it loads, `{ id, begun }` and `{ id, printed }`. */
+   `{ share }` of what it loads, `{ id, above }`, how many of the blocks above have begun and how many there are,
+   `{ id, begun }` and `{ id, printed }`. */
 import moments from "./small_torch/moments.mjs";
 import { start } from "./small_torch/start.mjs";
 import { loadPyodide } from "./vendor/pyodide/pyodide.mjs";
@@ -9,6 +10,7 @@ const own = (name) => new URL(name, import.meta.url).href;
 const PYODIDE = own("vendor/pyodide/");
 // No package is ever fetched, so the list of them is empty.
 const LOCK = { info: { abi_version: "2026_0" }, packages: {} };
+const FULL = 2 ** 30; // bytes of a memory that the page should give back, which only the end of Python does
 const KEPT = 100; // milliseconds for which what is printed is kept, to be told at once
 
 /* What has come of the files to load, by their sizes. */
@@ -48,6 +50,12 @@ function bring(python) {
 }
 
 async function load() {
+  // Pyodide would wait without an end where a policy forbids it WebAssembly, as one does that forbids this.
+  try {
+    new Function("");
+  } catch {
+    throw new Error("the policy of this site forbids it (script-src needs 'unsafe-eval')");
+  }
   const [python, packed] = await Promise.all([
     loadPyodide({ indexURL: PYODIDE, packageBaseUrl: PYODIDE, lockFileContents: LOCK }),
     fetch(own("run.json")).then((answer) => answer.json()),
@@ -57,17 +65,18 @@ async function load() {
   python.runPython("import sys; sys.path.insert(0, '/'); sys.dont_write_bytecode = False");
   start(python, file, () => bring(python));
   const { begin, above, run } = python.pyimport("book.in_page");
-  return { begin, above, run, memory: moments(python._module) };
+  return { begin, above, run, memory: moments(python._module), isFull: () => python._module.HEAPU8.length > FULL };
 }
 
 const loaded = load();
+loaded.catch(() => {}); // told to who asks
 
 let before = { page: "", steps: [] }; // what was asked last, each step as a text
 
 /* Runs the last of the steps that are asked for, after those above it that have not run so: from the latest moment
    that is kept, if any. Kept are the moments before that step, before the first one that has changed, and before
    the exercises at the end, for there the next run will go on. */
-async function answer(asked, tell) {
+async function answer(asked, tell, count) {
   const { begin, above, run, memory } = await loaded;
   const steps = asked.steps.map((step) => JSON.stringify([step.at, step.code]));
   const known = asked.page === before.page ? before.steps : [];
@@ -83,11 +92,16 @@ async function answer(asked, tell) {
   const stops = [changed, asked.steps.findLastIndex((step) => !step.exercise) + 1, steps.length - 1];
   for (const stop of stops.sort((a, b) => a - b)) {
     if (stop < done || stop >= steps.length) continue;
-    const refused = above(JSON.stringify({ ...asked, steps: asked.steps.slice(0, stop) }));
-    memory.stand(refused ? undefined : steps.slice(0, stop));
-    if (refused) return JSON.parse(refused);
+    for (; done < stop; done++) {
+      count([done + 1, steps.length - 1]);
+      const refused = above(JSON.stringify({ ...asked, steps: asked.steps.slice(0, done + 1) }));
+      if (refused) memory.stand();
+      if (refused) return JSON.parse(refused);
+    }
+    memory.stand(steps.slice(0, stop));
     memory.keep();
   }
+  count();
   const said = JSON.parse(run(JSON.stringify(asked), tell));
   memory.stand(said.error ? undefined : steps);
   return said;
@@ -106,9 +120,10 @@ function teller(id) {
 
 addEventListener("message", async ({ data: { id, asked } }) => {
   try {
-    await loaded;
-    postMessage({ id, begun: true });
-    postMessage({ id, said: await answer(asked, teller(id)) });
+    const { isFull } = await loaded;
+    const count = (above) => postMessage(above ? { id, above } : { id, begun: true });
+    const said = await answer(asked, teller(id), count);
+    postMessage({ id, said, isFull: isFull() });
   } catch (error) {
     postMessage({ failed: error.message });
   }

@@ -47,8 +47,13 @@
     return page;
   }
 
-  const known = () =>
-    (page.known ??= fetch(new URL(page.template.dataset.run, location)).then((answer) => answer.json()));
+  /* What did not come is asked for again at the next run. */
+  function known() {
+    const asked = page;
+    asked.known ??= fetch(new URL(asked.template.dataset.run, location)).then((answer) => answer.json());
+    asked.known.catch(() => (asked.known = undefined));
+    return asked.known;
+  }
 
   /* End what runs on a page that the reader has left, and its editors: book.js takes such a page apart, which
      they would take for typing. */
@@ -83,43 +88,52 @@
 
   /* ── What is kept in this browser: text that was typed, and exercises that are done ────── */
 
-  function kept() {
+  /* For the whole browser, and first for this tab of it: each tab comes back to its own text. */
+  const STORES = ["localStorage", "sessionStorage"];
+
+  function kept(store) {
     try {
-      return JSON.parse(localStorage.getItem(KEY)) ?? {};
+      return JSON.parse(window[store].getItem(KEY)) ?? {};
     } catch {
       return {};
     }
   }
 
-  /* Keep what is left on this page; nothing, if there is nothing. What was typed holds for this code alone. */
-  function keep() {
-    const all = kept();
-    const typed = Object.fromEntries(page.blocks.filter(isEdited).map((one) => [one.at, text(one)]));
-    const done = [...(page.done ?? [])];
-    delete all[page.path];
-    if (Object.keys(typed).length || done.length) all[page.path] = { code: page.digest, typed, done };
-    try {
-      if (Object.keys(all).length) localStorage.setItem(KEY, JSON.stringify(all));
-      else localStorage.removeItem(KEY);
-    } catch {
-      // refused
+  /* Keep what is left of the blocks that have `changed`; what another tab has left of others stays. What was typed
+     holds for this code alone. */
+  function keep(changed = []) {
+    for (const store of STORES) {
+      const all = kept(store), left = all[page.path];
+      const typed = left?.code === page.digest ? left.typed : {};
+      for (const one of changed) if (isEdited(one)) typed[one.at] = text(one); else delete typed[one.at];
+      const done = [...new Set([...(left?.done ?? []), ...(page.done ?? [])])];
+      delete all[page.path];
+      if (Object.keys(typed).length || done.length) all[page.path] = { code: page.digest, typed, done };
+      try {
+        if (Object.keys(all).length) window[store].setItem(KEY, JSON.stringify(all));
+        else window[store].removeItem(KEY);
+      } catch {
+        // refused
+      }
     }
     dispatchEvent(new Event("book:kept"));
+    markStale();
   }
 
   async function restore() {
-    const left = kept()[here().path];
-    if (!left || page.restored) return;
+    if (here().restored) return;
     page.restored = true;
-    page.done = new Set(left.done);
+    const [left, own] = STORES.map((store) => kept(store)[page.path]);
+    if (!left && !own) return;
+    page.done = new Set([...(left?.done ?? []), ...(own?.done ?? [])]);
     markDone();
-    if (left.code !== page.digest) return keep();
-    for (const [at, typed] of Object.entries(left.typed)) {
+    if ([left, own].some((each) => each && each.code !== page.digest)) return keep();
+    for (const [at, typed] of Object.entries({ ...left?.typed, ...own?.typed })) {
       const one = page.blocks[at];
       if (!one?.button) continue;
       one.code.textContent = typed;
       showStrip(one, "edited", "Edited");
-      await edit(one);
+      await edit(one).catch((error) => say(error.message));
     }
   }
 
@@ -139,12 +153,24 @@
     one.strip.dataset.state = state;
     const others = page.blocks.filter((each) => each !== one && each.strip);
     others.forEach(({ strip }) => strip.querySelector(".run-whole")?.remove());
-    if (state !== "running") one.strip.append(makeButton("Reset", () => reset([one])));
+    if (state !== "running") {
+      one.strip.append(makeButton("Reset", () => reset([one])));
+      one.strip.lastChild.setAttribute("aria-label", `Reset block ${one.at + 1}`);
+    }
     if (state !== "running" && others.length) {
       one.strip.append(makeButton("Reset the page", () => reset(page.blocks)));
       one.strip.lastChild.className = "run-whole";
     }
     one.box.after(one.strip);
+  }
+
+  /* What a block shows is stale once one above it is no longer as it was when it ran. */
+  function markStale() {
+    for (const one of page.blocks) {
+      const isOver = one.strip && !/running|edited|stale/.test(one.strip.dataset.state);
+      const changed = isOver && one.steps?.find(({ at, code }) => at !== one.at && code !== text(page.blocks[at]));
+      if (changed) showStrip(one, "stale", `Stale: block ${changed.at + 1} has changed since. Run this one again.`);
+    }
   }
 
   function reset(blocks) {
@@ -162,7 +188,7 @@
       page.explored.forEach((config, figure) => explorable(figure, config));
       page.explored.clear();
     }
-    keep();
+    keep(blocks);
     (at ?? blocks[0])?.button?.focus();
     say(blocks.length > 1 ? "The page is as it was" : "The block is as it was");
   }
@@ -207,13 +233,24 @@
     return [...parts, row.slice(from)];
   }
 
+  function fold(title, ...content) {
+    return make("details", "", make("summary", "", title), make("pre", "", ...content));
+  }
+
+  /* What was written to standard error, warnings too. */
+  function errors(written) {
+    const made = fold("Standard error", written ?? "");
+    made.open = true;
+    return written ? [made] : [];
+  }
+
   /* What moved, as the page shows it and as it was printed. */
   function difference(moved) {
     const rows = moved.slice(0, 20).flatMap(([, before, now]) => [
       ...(before === null ? [] : [make("del", "", before), "\n"]),
       ...(now === null ? [] : [make("ins", "", now), "\n"]),
     ]);
-    return make("details", "", make("summary", "", "What moved"), make("pre", "", ...rows));
+    return fold("What moved", ...rows);
   }
 
   /* ── An explorable shows the matrices that the page computes now ───────────────────────── */
@@ -277,7 +314,7 @@
     if (words.length > MOST_WORDS) return tell(`The figure shows at most ${MOST_WORDS} words.`);
     if (one.editor) one.editor.dispatch({ changes: { from: 0, to: one.editor.state.doc.length, insert: code.replace(/\n$/, "") } });
     else one.code.textContent = code;
-    keep();
+    keep([one]);
     await run(one);
   }
 
@@ -336,12 +373,13 @@
     one.icon ??= one.button.querySelector("path").getAttribute("d");
     one.button.querySelector("path").setAttribute("d", stops ? STOP : one.icon);
     one.button.lastChild.data = word;
-    one.button.setAttribute("aria-label", stops ? "Stop this block" : "Run this block");
+    one.button.setAttribute("aria-label", `${word} block ${one.at + 1}`);
     one.button.title = one.button.getAttribute("aria-label");
   }
 
   function finish(one, state, said, ...more) {
     showStrip(one, state, said, ...more);
+    markStale();
     const ended = one.strip.firstChild.textContent;
     if (page.reading?.one !== one) return say(ended);
     const { figure } = page.reading;
@@ -369,14 +407,16 @@
       const program = await known();
       if (page !== asked || page.running !== one) return;
       one.id = ++runs;
-      started().postMessage({ id: one.id, asked: request(one, program) });
+      const request = requestOf(one, program);
+      one.steps = request.steps;
+      started().postMessage({ id: one.id, asked: request });
     } catch (error) {
       if (page === asked) heard({ failed: error.message });
     }
   }
 
   /* What Python needs to run a block: all blocks above it but solutions of other exercises, and it. */
-  function request(one, { page: name, blocks }) {
+  function requestOf(one, { page: name, blocks }) {
     const exercise = (at) => blocks[at].solution ?? blocks[at].stub ?? blocks[at].check;
     const mine = exercise(one.at);
     const isWanted = ({ at, button }) =>
@@ -391,25 +431,31 @@
     return { page: name, steps, output, figures: figures.map(({ code }) => code) };
   }
 
-  function heard({ id, share, begun, printed, said, failed }) {
+  function heard({ id, share, above, begun, printed, said, isFull, failed }) {
     const one = page?.running;
     if (failed !== undefined) {
       end();
-      const said = /call stack/.test(failed) ? "A function calls itself without an end. The next run starts Python anew." : `Python did not run: ${failed}.`;
+      const isCut = !navigator.onLine && location.protocol !== "file:";
+      const said = /call stack/.test(failed) ? "A function calls itself without an end. The next run starts Python anew."
+        : isCut ? "Python could not be loaded: you are offline. Run again when you are back."
+        : `Python did not run: ${failed}.`;
       return one && finish(one, "wrong", said);
     }
     if (!one) return;
     if (share) one.strip.querySelector("progress").value = Math.min(share, 1);
     if (share || id !== one.id) return;
-    if (begun || printed) return running(one, printed ?? "");
+    if (begun || above || printed) return running(one, printed ?? "", above);
+    // Memory that has grown goes back with Python alone, which the next run starts anew.
+    if (isFull) worker.terminate();
+    if (isFull) worker = undefined;
     page.running = undefined;
     asButton(one, "Run");
     judge(one, said);
   }
 
-  /* Say that a block runs, and show what it has printed so far. */
-  function running(one, printed) {
-    one.strip.firstChild.textContent = "Running";
+  /* Say that a block runs, or which of those above it, and show what it has printed so far. */
+  function running(one, printed, above) {
+    one.strip.firstChild.textContent = above ? `Running ${above[0]} of ${above[1]} above` : "Running";
     one.strip.querySelector("progress").removeAttribute("value");
     if (!printed) return;
     one.printing = (one.printing ?? "") + printed;
@@ -430,32 +476,33 @@
       page.done = new Set(page.done).add(check);
       keep();
       markDone();
-      return finish(one, "right", "Done.");
+      return finish(one, "right", "Done.", ...errors(said.errors));
     }
-    if (said.missed) return finish(one, "moved", `The page ends in ${said.missed} here, and this did not.`);
-    if (!said.moved) return finish(one, "ran", said.printed ? "Ran." : "Ran. It prints nothing.");
+    if (said.missed) return finish(one, "moved", `The page ends in ${said.missed} here, and this did not.`, ...errors(said.errors));
+    if (!said.moved) return finish(one, "ran", said.printed ? "Ran." : "Ran. It prints nothing.", ...errors(said.errors));
     if (!said.moved.length) {
       if (figure) show(one, one.stored);
       one.stored.classList.remove("veiled");
       one.stored.querySelector(".unveil")?.remove();
-      return finish(one, "right", "As printed.");
+      return finish(one, "right", "As printed.", ...errors(said.errors));
     }
     if (figure) mark(figure, said.moved);
-    return finish(one, "moved", `${lines(said.moved.length)} of ${said.lines} moved.`, difference(said.moved));
+    return finish(one, "moved", `${lines(said.moved.length)} of ${said.lines} moved.`, difference(said.moved), ...errors(said.errors));
   }
 
-  function refuse(one, { at, error, lacks, line, text: code }, check, colab) {
+  function refuse(one, { at, error, lacks, line, text: code, whole, errors: written }, check, colab) {
     const words = check && error.replace(/^AssertionError: /, "Not right yet: ");
     const where = [];
     if (!check && line) where.push(` In line ${line}: `, make("code", "", code));
-    const above = at === one.at ? "" : "A block above stops. ";
+    const above = at === one.at ? "" : `Block ${at + 1} stops. `;
     const said = make("span", "run-error", above, make("b", "", words || (error.includes(lacks) ? error : `${lacks}.`)), ...where);
     if (lacks && colab) {
       const link = make("a", "", "Run in Colab");
       link.href = colab;
       said.append(" ", link);
     }
-    finish(one, "wrong", said);
+    const isTold = check && error.startsWith("AssertionError");
+    finish(one, "wrong", said, ...(isTold ? [] : [fold("The whole error", whole)]), ...errors(written));
   }
 
   /* ── Edit ──────────────────────────────────────────────────────────────────────────────── */
@@ -467,7 +514,10 @@
       const script = make("script", "");
       script.src = own("vendor/codemirror.js");
       script.onload = () => loaded(window.CodeMirror);
-      script.onerror = () => failed(new Error("The editor could not be loaded"));
+      script.onerror = () => {
+        editing = undefined;
+        failed(new Error("The editor could not be loaded. Try again when you are online."));
+      };
       document.head.append(script);
     });
     return editing;
@@ -488,7 +538,7 @@
       if (!update.docChanged) return;
       one.code.textContent = update.state.doc.toString().replace(/\n*$/, "\n");
       measure(update.state);
-      keep();
+      keep([one]);
       if (one.strip?.dataset.state !== "running") showStrip(one, "edited", "Edited");
     });
     one.editor = new EditorView({
@@ -532,7 +582,7 @@
     await restore();
     if (kind === "read") return read(detail);
     if (kind === "run") run(one);
-    if (kind === "edit") edit(one).then(() => one.editor?.focus(), (error) => say(error.message));
+    if (kind === "edit") edit(one).then(() => one.editor?.focus(), (error) => finish(one, "wrong", error.message));
   });
 
   addEventListener("book:forget", () => {

@@ -65,6 +65,7 @@ def test_a_page_whose_links_lead_somewhere_and_whose_exercise_is_whole_is_drawn(
             "the link `othr.md` leads to no file; did you mean `other.md`?",
         ),
         ("snippets/part.py", "snippets/gone.py", 3, "the link `snippets/gone.py` leads to no file"),
+        ("text\n[this](gone.md)\n", "pycon\n>>> 1\n1\n", 7, "a session, which no page runs here"),
         ('??? tip "Hint"', '??? tip "Help"', 13, 'exercise 1 lacks the line `??? tip "Hint"`'),
         (
             "    Exercise 1: right",
@@ -79,7 +80,14 @@ def test_a_page_whose_links_lead_somewhere_and_whose_exercise_is_whole_is_drawn(
             'exercise 1: `??? tip "Hint"` stands too early',
         ),
     ],
-    ids=["a dead link", "a part that is gone", "no hint", "no verdict", "a hint before the stub"],
+    ids=[
+        "a dead link",
+        "a part that is gone",
+        "a session",
+        "no hint",
+        "no verdict",
+        "a hint before the stub",
+    ],
 )
 def test_what_breaks_a_rule_is_named_by_its_line(book, old, new, line, said):
     assert EXERCISE.count(old) == 1

@@ -43,6 +43,7 @@ def complaints(book, text, caption="Numbers"):
         "The lowest is -144.5, in type −144.5; it lies 144.5 below, or 145 in round numbers.",
         "A part in 5.81e-06, or 5.81 · 10⁻⁶, or $5.81 \\cdot 10^{-6}$.",
         "In code it is `0.28912`.",
+        "A width of 1,5**36**, 1,*53*6 or 1,5&#51;&#x36;; `2**3**2` is code.",
         "| a | b |\n|---|---|\n| 0.289 | 1,536 |",
     ],
 )
@@ -66,6 +67,10 @@ def test_a_printed_number_may_be_rounded_and_written_as_people_write(book, text)
         ("Out of 0144.5.", "0144.5"),
         ("It is so since 13 heads.", "13"),
         ("A window of 2000 tokens.", "2000"),
+        ("With 1**3** heads.", "13"),
+        ("With *1*3 heads.", "13"),
+        ("With &#49;&#51; heads.", "13"),
+        ("With 1&#x33; heads.", "13"),
         ("Places 144.5–500.", "500"),
         ("It takes 0.4812x as long, or 0.289x.", "0.4812"),
         ("It is 16× as fast.", "16"),

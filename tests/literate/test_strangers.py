@@ -175,7 +175,6 @@ LANGUAGES = [
     "tree",
     "math",
     "json5",
-    "pycon",
     "pytb",
     "ipython",
     "cython",

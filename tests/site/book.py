@@ -117,6 +117,13 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             super().handle()
 
+    policy = ""  # that each answer carries
+
+    def end_headers(self):
+        if self.policy:
+            self.send_header("Content-Security-Policy", self.policy)
+        super().end_headers()
+
     def log_message(self, *_):
         """Keep the test's own output readable."""
 
@@ -149,9 +156,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(folder: Path):
+def served(folder: Path, policy: str = ""):
     """Serve `folder`, which may be filled later, on loopback; give its address, with the slash."""
-    handler = functools.partial(_Quiet, directory=str(folder))
+    kind = type("Handler", (_Quiet,), {"policy": policy})
+    handler = functools.partial(kind, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -152,9 +152,17 @@ TOLD = f"""(at) => {{
 }}"""
 
 
+# Keeps what the strips of a page have said.
+WATCHED = """() => {
+  window.told = new Set();
+  const note = () => document.querySelectorAll('.run-says').forEach((one) => told.add(one.textContent));
+  new MutationObserver(note).observe(document.querySelector('.md-content'), { subtree: true, childList: true });
+}"""
+
+
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """The address of a book of two pages, one of which runs."""
+def built(tmp_path_factory):
+    """The site of a book of two pages, one of which runs."""
     folder = tmp_path_factory.mktemp("run")
     project = book.small_book(folder / "project", index="# Home\n\nWhy? So.\n", plain=PAGE)
     shutil.copytree(book.ROOT / "small_torch", project / "small_torch")
@@ -162,7 +170,13 @@ def small(tmp_path_factory):
     (project / "small_torch/runs.json").write_text(json.dumps(runs), encoding="utf-8")
     result = book.build(folder / "site", project)
     assert result.returncode == 0, result.stderr
-    with book.served(folder / "site") as address:
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def small(built):
+    """The address of that book."""
+    with book.served(built) as address:
         yield address
 
 
@@ -268,7 +282,68 @@ def test_nothing_is_loaded_before_the_first_touch_and_what_few_pages_need_when_o
     assert run(page, SETS)[2].endswith("2")
 
 
+def test_a_value_in_which_a_block_ends_is_shown(plain):
+    edit(plain, MEAN, "numbers * 2\n")
+    assert run(plain, MEAN)[2].endswith("tensor([2., 4., 8.])")
+    edit(plain, MEAN, "numbers.add_(1)\n")  # is there for what it does
+    assert run(plain, MEAN)[1] == "2 lines of 2 moved."
+    assert plain.locator(".run-output").count() == 0
+
+
+def test_warnings_and_what_goes_to_standard_error_are_shown(plain):
+    code = "import sys, warnings\n\nwarnings.warn('old')\nprint('aside', file=sys.stderr)\n"
+    for ends, state in {"": "moved", "1 / 0\n": "wrong"}.items():
+        edit(plain, MEAN, code + ends)
+        assert run(plain, MEAN)[0] == state
+        shown = plain.locator(".run-strip pre:visible")
+        assert shown.all_text_contents() == ["UserWarning: old\naside\n"]
+
+
+def test_it_is_told_which_of_the_blocks_above_runs(alone):
+    page = alone()
+    edit(page, MEAN, "print(1)\n")
+    page.evaluate(WATCHED)
+    run(page, PREDICTED)
+    told = page.evaluate("[...window.told]")
+    assert [f"Running {n} of 5 above" for n in range(1, 6)] == [one for one in told if "of" in one]
+
+
+def test_a_memory_that_has_grown_goes_back(alone):
+    page = alone()
+    edit(page, MEAN, "print(len(bytearray(2**30)))\n")
+    assert "1073741824" in run(page, MEAN)[2]
+    assert page.workers == []
+    edit(page, MEAN, "print(len(numbers))\n")
+    assert run(page, MEAN)[2].endswith("3")
+    assert len(page.workers) == 1
+
+
+def test_each_button_says_of_which_block_it_is(plain):
+    names = plain.locator(".book-copy button").evaluate_all(
+        "all => all.map((one) => one.getAttribute('aria-label'))"
+    )
+    assert len(names) == len({*names})
+    assert names[:4] == [
+        "Run block 1",
+        "Edit block 1",
+        "Copy block 1",
+        "Copy block 1 with everything above",
+    ]
+
+
 # ----------------------------------------------------------------------------------------- edit
+
+
+def test_what_was_shown_below_an_edit_is_stale_until_it_runs_again(plain):
+    stale = "Stale: block 1 has changed since. Run this one again."
+    run(plain, MEAN)
+    assert run(plain, HEAT)[0] == "right"
+    edit(plain, SETS, "import torch\n\nnumbers, mean = torch.tensor([5.0, 5.0]), max\n")
+    assert [plain.evaluate(TOLD, at)[:2] for at in (MEAN, HEAT)] == [["stale", stale]] * 2
+    assert run(plain, HEAT)[0] == "right"
+    assert plain.evaluate(TOLD, MEAN)[:2] == ["stale", stale]
+    plain.locator(".run-strip").first.get_by_role("button", name="Reset block 1").click()
+    assert plain.evaluate(TOLD, HEAT)[:2] == ["stale", stale]
 
 
 def test_an_edited_block_says_what_moved_and_where(plain):
@@ -386,6 +461,27 @@ def test_what_was_typed_survives_a_reload_until_it_is_forgotten(alone):
     assert [url for url in asked(page) if url.endswith("run.js")] == []
 
 
+def test_two_tabs_keep_their_texts_and_a_third_has_what_came_last(alone):
+    first = alone()
+    second = first.context.new_page()
+    second.goto(first.url)
+    edit(first, MEAN, "print(1)\n")
+    edit(second, MEAN, "print(2)\n")
+    edit(second, HEAT, "print(3)\n")
+    edit(first, CHART, "print(4)\n")
+    third = first.context.new_page()
+    third.goto(first.url)
+    for page, texts in ((first, "134"), (second, "234"), (third, "234")):
+        page.reload()
+        page.wait_for_function("document.querySelectorAll('.cm-content').length === 3")
+        typed = page.locator(".cm-content").all_inner_texts()
+        assert [text.strip() for text in typed] == [f"print({text})" for text in texts]
+    first.get_by_role("button", name="Forget what I have read").click()
+    first.reload()
+    browsers.show(first)
+    assert first.locator(".cm-content").count() == 0
+
+
 def test_what_was_typed_for_other_code_is_not_put_into_this(alone):
     page = alone()
     left = {"/plain.html": {"code": "another", "typed": {"1": "print(123)"}, "done": []}}
@@ -455,10 +551,67 @@ def test_a_mistake_is_one_clear_line_and_the_page_goes_on(plain, mistake):
     assert run(plain, HEAT)[:2] == ["right", "As printed."]
 
 
+def test_the_whole_error_names_the_lines_of_its_blocks(plain):
+    edit(
+        plain,
+        SETS,
+        "import torch\n\nnumbers = torch.ones(3)\n\n\ndef mean(values):\n    return values @ 2\n",
+    )
+    edit(plain, MEAN, "print(mean)\nmean(numbers)\n")
+    assert run(plain, MEAN)[0] == "wrong"
+    whole = plain.locator(".run-strip details", has_text="The whole error").locator("pre")
+    lines = whole.text_content().splitlines()
+    frames = [line for line in lines if line.startswith("  Block")]
+    assert frames == ["  Block 2, line 2", "  Block 1, line 7, in mean"]
+    assert "    return values @ 2" in lines
+    assert [line for line in lines if "small_torch" in line] == []
+    edit(plain, MEAN, "torch.nn.Linear(2, 2).load_state_dict({})\n")
+    run(plain, MEAN)
+    assert "Missing key(s) in state_dict" in whole.text_content()
+
+
+@pytest.fixture
+def offline(alone):
+    """Take a window from the network, and bring it back."""
+    return lambda page, is_off: page.context.set_offline(is_off)
+
+
+def test_without_a_connection_it_is_said_what_is_wrong_and_the_next_click_goes_on(alone, offline):
+    page = alone()
+    offline(page, True)
+    page.locator("[data-run=run]").nth(MEAN).click()
+    page.wait_for_selector(".unloaded:visible")
+    assert "Try again when you are online" in page.locator(".unloaded").inner_text()
+    offline(page, False)
+    edit(page, MEAN, "print(1)\n")
+    assert page.locator(".unloaded").count() == 0
+    offline(page, True)
+    said = "Python could not be loaded: you are offline. Run again when you are back."
+    assert run(page, MEAN)[:2] == ["wrong", said]
+    offline(page, False)
+    assert run(page, MEAN)[0] == "moved"
+
+
+POLICY = "default-src 'self' data: 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
+
+
+@pytest.mark.parametrize("allowed", ["", " 'unsafe-eval'"])
+def test_under_a_policy_that_forbids_it_it_is_said_that_python_cannot_run(browser, built, allowed):
+    with book.served(built, POLICY + allowed) as address:
+        reader = Reader(browser, address)
+        page = reader.open("plain.html")
+        page.set_default_timeout(120_000)
+        said = "Python did not run: the policy of this site forbids it (script-src needs 'unsafe-eval')."
+        wanted = ["right", "As printed."] if allowed else ["wrong", said]
+        assert run(page, MEAN)[:2] == wanted
+        assert run(page, MEAN)[:2] == wanted
+        reader.close()
+
+
 def test_a_loop_without_an_end_is_stopped_and_the_next_run_starts_anew(plain):
     edit(plain, MEAN, "print('begun')\nwhile True:\n    pass\n")
     plain.locator("[data-run=run]").nth(MEAN).click()
-    plain.get_by_role("button", name="Stop this block").click()
+    plain.get_by_role("button", name="Stop block 2").click()
     assert ended(plain, MEAN)[:2] == ["stopped", "Stopped. The next run starts Python anew."]
     plain.locator(".run-strip").get_by_role("button", name="Reset").first.click()
     assert run(plain, MEAN)[:2] == ["right", "As printed."]
