@@ -126,7 +126,7 @@ def answer(tokens):
     "docs/foundations/query-key-value.md": {
         4: ["answer = lambda x, W_query, W_key, W_value: x @ W_value"],
     },
-    "docs/production/grouped-query.md": {
+    "docs/cache/grouped-query.md": {
         3: [
             "answer = lambda layer: layer",
             "answer = lambda layer: GroupedQueryAttention(layer.embed_dim, 4, bias=True)",
@@ -142,7 +142,7 @@ def answer(head):
 """,
         ],
     },
-    "docs/production/sampling-fast.md": {
+    "docs/serving/sampling-fast.md": {
         3: [
             "answer = lambda model, k: model",
             "answer = lambda model, k: answer_3(model, 1)",
@@ -191,29 +191,27 @@ PARDONED: dict[str, dict[int, dict[str, str]]] = {
         2: {"first moved": ANY, "negated": ANY},
         3: {"negated": ANY},
     },
-    "docs/production/kv-cache.md": {
+    "docs/cache/kv-cache.md": {
         2: dict.fromkeys(
             ("in float64", "as a view", "with a gradient", "in place"),
             "it must be the memory itself",
         ),
     },
-    "docs/production/rope.md": {
+    "docs/positions/rope.md": {
         3: {"negated": "queries and keys are both negated, so no score changes"}
     },
-    "docs/production/served.md": {
-        2: {"first moved": "padding may stand at any place of the table"}
-    },
-    "docs/production/sparse.md": {3: {"negated": "1 and -1 lie as far apart as -1 and 1"}},
+    "docs/serving/served.md": {2: {"first moved": "padding may stand at any place of the table"}},
+    "docs/memories/sparse.md": {3: {"negated": "1 and -1 lie as far apart as -1 and 1"}},
 }
 
 WEAK: dict[str, dict[int, list[str]]] = {
     "docs/correctness/dropout.md": {2: ["in place"], 3: ["as tensor"]},
     "docs/correctness/order.md": {3: ["wrong by hand, 2"]},
     "docs/model/gpt.md": {1: ["text"], 3: ["text"]},
-    "docs/production/linear.md": {3: ["in float64", "constant"]},
-    "docs/production/masks.md": {1: ["nan"], 4: ["nan"]},
-    "docs/production/sampling-fast.md": {1: ["text"]},
-    "docs/production/served.md": {1: ["text", "nan"], 3: ["transposed or reversed", "one short"]},
-    "docs/production/variants.md": {2: ["nan"], 3: ["transposed or reversed"]},
+    "docs/memories/linear.md": {3: ["in float64", "constant"]},
+    "docs/positions/masks.md": {1: ["nan"], 4: ["nan"]},
+    "docs/serving/sampling-fast.md": {1: ["text"]},
+    "docs/serving/served.md": {1: ["text", "nan"], 3: ["transposed or reversed", "one short"]},
+    "docs/serving/variants.md": {2: ["nan"], 3: ["transposed or reversed"]},
     "docs/start/pytorch.md": {3: ["wrong by hand, 2"], 5: ["text"]},
 }

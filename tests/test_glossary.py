@@ -59,7 +59,8 @@ TAUGHT = re.findall(
 def reading_order() -> list[str]:
     """The chapters, in the order of the menu."""
     menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    listed = re.findall(r"(?:start|foundations|correctness|model|production)/[\w-]+\.md", menu)
+    parts = "start|foundations|correctness|model|positions|cache|kernels|memories|serving"
+    listed = re.findall(rf"(?:{parts})/[\w-]+\.md", menu)
     return [page for page in listed if not page.endswith("/index.md")]
 
 

@@ -10,7 +10,18 @@ from tests.pages import PAGES, ROOT, each
 CHAPTERS = [
     page
     for page in PAGES
-    if page.path.parent.name in ("start", "foundations", "correctness", "model", "production")
+    if page.path.parent.name
+    in (
+        "start",
+        "foundations",
+        "correctness",
+        "model",
+        "positions",
+        "cache",
+        "kernels",
+        "memories",
+        "serving",
+    )
     and page.path.stem != "index"
 ]
 every_chapter = each(CHAPTERS)

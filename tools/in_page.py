@@ -1,6 +1,6 @@
 """Find which blocks of each page run in a reader's browser, and write it down for the site.
 
-    python -m tools.in_page [docs/production/masks.md ...]
+    python -m tools.in_page [docs/positions/masks.md ...]
 
 Each page runs in the small torch, under Node, and every output is held against what the page shows. A block that asks
 for something that the small torch lacks does not run, nor does a block that needs what that one makes; why not is

@@ -51,7 +51,7 @@ def test_it_is_one_device_and_pytorchs_own_ring_and_sends_the_bytes_of_the_formu
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_program_of_the_chapter_prints_what_the_chapter_shows(size, tmp_path):
-    page = (ROOT / "docs/production/many-devices.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/kernels/many-devices.md").read_text(encoding="utf-8")
     program = page.partition('```text title="check_ring.py"\n')[2].partition("```\n")[0]
     shown = page.partition("```console\n")[2].partition("```\n")[0]
     (tmp_path / "check_ring.py").write_text(program, encoding="utf-8")

@@ -161,10 +161,10 @@ def test_every_page_is_in_the_menu_and_parts_other_than_the_one_that_is_read_are
     links = book.parsed(site / "index.html").cssselect(".md-nav--primary a[href]")
     listed = {urldefrag(link.get("href"))[0] for link in links}
     assert {path for path in book.PAGES if path not in listed} - {"index.html"} == set()
-    sections = book.parsed(site / "production/kv-cache.html").cssselect(menu)
+    sections = book.parsed(site / "cache/kv-cache.html").cssselect(menu)
     opened = [one for one in sections if one.cssselect(".md-nav__toggle[checked]")]
     names = [one.cssselect(".md-ellipsis")[0].text_content().strip() for one in opened]
-    assert names == ["IV · In production"]
+    assert names == ["V · What a step costs, and the cache"]
 
 
 def test_a_chapter_says_above_its_title_which_of_its_part_it_is(site):
@@ -174,10 +174,10 @@ def test_a_chapter_says_above_its_title_which_of_its_part_it_is(site):
             assert line.xpath("following::h1")
             links = [urljoin(path, link.get("href")) for link in line.cssselect("a")]
             placed[path] = " ".join(line.text_content().split()), *links
-    said, part = placed["production/kv-cache.html"]
-    assert re.fullmatch(r"IV · In production · 6 of \d+", said)
-    assert part == "production/index.html"
-    assert {"index.html", "production/index.html", "glossary.html"} & {*placed} == set()
+    said, part = placed["cache/kv-cache.html"]
+    assert re.fullmatch(r"V · What a step costs, and the cache · 2 of \d+", said)
+    assert part == "cache/index.html"
+    assert {"index.html", "cache/index.html", "glossary.html"} & {*placed} == set()
     last = [said for said, *_ in placed.values() if re.search(r"(\d+) of \1$", said)]
     assert len(last) == len({said.rpartition(" · ")[0] for said, *_ in placed.values()})
 
@@ -387,7 +387,7 @@ def test_each_part_has_a_page_that_shows_its_file_and_is_no_chapter(site):
         assert drawn.cssselect(".mark, .page-bar, #guarded, [data-run]") == []
         assert f"/edit/main/snippets/{name}.py" in drawn.cssselect(".page-mend a")[0].get("href")
     assert {file.suffix for file in (site / "parts").iterdir()} == {".html"}
-    links = book.parsed(site / "production/kv-cache.html").cssselect(".take-file a")
+    links = book.parsed(site / "cache/kv-cache.html").cssselect(".take-file a")
     hrefs = [link.get("href") for link in links]
     assert hrefs[hrefs.index("../snippets/gpt.py") + 1] == "../parts/gpt.html"
 

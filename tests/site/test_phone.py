@@ -9,7 +9,7 @@ from tests.site import book, browsers
 from tests.site.axe import axe
 from tests.site.browsers import NARROW, PHONE
 
-LONG, HEADS = "production/kv-cache.html", "model/heads.html"
+LONG, HEADS = "cache/kv-cache.html", "model/heads.html"
 CODE, OUTPUT = ".md-content .highlight pre > code", ".md-content .output samp.long"
 
 

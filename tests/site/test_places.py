@@ -51,7 +51,7 @@ def test_a_page_opened_at_a_place_stays_there_when_what_is_above_grows(visit, ad
     """As in Firefox, which goes there before the fonts have come."""
     shown = visit("cite.html", viewport=browsers.NARROW, wake=False)
     shown.add_init_script(GROW)
-    shown.goto(f"{address}production/rope.html#now-break-it")
+    shown.goto(f"{address}positions/rope.html#now-break-it")
     shown.evaluate("grown")
     browsers.show(shown)
     assert -1 <= shown.evaluate(TOP, "now-break-it") <= 140

@@ -82,7 +82,7 @@ def test_a_page_loads_no_style_again_and_the_script_of_an_explorable_when_one_is
 
 
 def test_what_a_page_offers_to_take_away_is_downloaded(arrive, site, address):
-    shown = arrive("production/kv-cache.html")
+    shown = arrive("cache/kv-cache.html")
     browsers.unfold(shown)
     links = shown.locator(".md-content a[download]").all()
     assert len(links) >= 4  # notebook, script, Markdown, a file of snippets/

@@ -162,7 +162,7 @@ MIB = {"kv_cache": (8, lambda x: lambda: KVCache(len(x)).update(x[None, None], x
 
 @pytest.mark.lab  # the counter imports PyTorch's compiler
 def test_pytorchs_own_counter_finds_the_operations_that_the_chapter_prints():
-    """docs/production/kv-cache.md reckons 4 · (24d² + 4dT) + 2 · 65 · d for a cached step."""
+    """docs/cache/kv-cache.md reckons 4 · (24d² + 4dT) + 2 · 65 · d for a cached step."""
     model = GPT(65, 32, 64, 4, 4).eval()
     tokens = torch.zeros(1, 16, dtype=torch.long)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
