@@ -88,6 +88,10 @@ def copy_project(target: Path, docs: bool = True) -> Path:
         shutil.copytree(ROOT / folder, target / folder)
     for file in ("Makefile", "mkdocs.yml", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, target / file)
+    if not docs:  # of other pages, so none of this book's old addresses leads anywhere
+        settings = (target / "mkdocs.yml").read_text(encoding="utf-8")
+        settings = re.sub(r"redirect_maps:\n( {8}.*\n)+", "redirect_maps: {}\n", settings)
+        (target / "mkdocs.yml").write_text(settings, encoding="utf-8")
     for folder in ("book", "literate", "processor"):
         compiled = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, target / folder, ignore=compiled)

@@ -46,7 +46,7 @@ def test_long_outputs_are_wrapped_at_first_and_code_when_a_reader_asks(arrive, a
     assert cut(page, CODE)
     assert set(page.locator(".output samp.columns").evaluate_all(ROWS)) == {0}
     said = page.locator(CODE).all_text_contents()
-    switch = page.locator("[data-wraps=code]").first
+    switch = page.locator("[data-wraps=code]:visible").first
     assert switch.get_attribute("aria-pressed") == "false"
     switch.press("Enter")
     assert switch.get_attribute("aria-pressed") == "true"
