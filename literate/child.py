@@ -146,7 +146,8 @@ class PageProcess:
         """Execute `code`, whose first line is line `start` of the page's source; return its outcome.
 
         "raised" names the exception that ended it, or is ""; "last_line" and "traceback" are its
-        text. Where it is to `echo`, expressions are printed, as at the prompt. "unshown" is the line of a value in which it ends and which no page shows, or 0.
+        text. Where it is to `echo`, expressions are printed, as at the prompt. "unshown" is the line
+        of a value in which it ends and which no page shows, or 0.
         """
         outcome: dict[str, Any] = {"raised": "", "last_line": "", "traceback": "", "unshown": 0}
         self.printed.start = self.printed.tell()

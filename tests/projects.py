@@ -11,6 +11,17 @@ from literate import page as reader
 from literate.run import Run
 
 ROOT = Path(__file__).parents[1]
+# The folders of docs/ that hold the chapters of the parts.
+PARTS = (
+    "foundations",
+    "correctness",
+    "model",
+    "positions",
+    "cache",
+    "kernels",
+    "memories",
+    "serving",
+)
 # The Markdown of this site, with tabs, which others have, and what the book adds to the checker.
 SITE = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 FIRST = "\nmarkdown_extensions:\n"

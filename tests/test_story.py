@@ -6,23 +6,12 @@ import yaml
 
 from book.drawing import LINE
 from tests.pages import PAGES, ROOT, each
+from tests.projects import PARTS
 
 CHAPTERS = [
     page
     for page in PAGES
-    if page.path.parent.name
-    in (
-        "start",
-        "foundations",
-        "correctness",
-        "model",
-        "positions",
-        "cache",
-        "kernels",
-        "memories",
-        "serving",
-    )
-    and page.path.stem != "index"
+    if page.path.parent.name in ("start", *PARTS) and page.path.stem != "index"
 ]
 every_chapter = each(CHAPTERS)
 PICTURE = re.compile(r"<svg.*?</svg>", re.DOTALL)

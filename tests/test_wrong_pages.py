@@ -12,7 +12,7 @@ import pytest
 from literate import compare
 from literate.page import read
 from literate.run import Run
-from tests.projects import ROOT, SETTINGS
+from tests.projects import PARTS, ROOT, SETTINGS
 from tests.wrong import edit
 
 WRONG = tomllib.loads((ROOT / "tests/wrong_pages.toml").read_text(encoding="utf-8"))
@@ -67,17 +67,7 @@ def test_a_chapter_that_is_left_as_it_is_holds(tmp_path):
 
 
 def test_every_chapter_is_made_wrong_and_holds_each_line_that_is_replaced():
-    parts = (
-        "foundations",
-        "correctness",
-        "model",
-        "positions",
-        "cache",
-        "kernels",
-        "memories",
-        "serving",
-    )
-    chapters = {path for part in parts for path in (ROOT / "docs" / part).glob("*.md")}
+    chapters = {path for part in PARTS for path in (ROOT / "docs" / part).glob("*.md")}
     names = {path.relative_to(ROOT / "docs").as_posix() for path in chapters}
     assert set(WRONG) == {name for name in names if not name.endswith("/index.md")}
     for page, edits in WRONG.items():
