@@ -25,7 +25,8 @@ from tests.snippets.problems import edited
 every_file = pytest.mark.parametrize("part", FILES)
 # The lines that a file may have: a hundred or so, but for whole models and what reads their files.
 LINES = defaultdict(
-    lambda: 140, {"gpt": 150, "grouped_query_attention": 160, "llama": 225, "attention_of": 350}
+    lambda: 140,
+    {"gpt": 150, "grouped_query_attention": 160, "llama": 225, "cost": 250, "attention_of": 350},
 )
 
 
@@ -39,7 +40,7 @@ def code(part):
 @every_file
 def test_it_imports_torch_and_python_alone(part):
     imports = re.findall(r"^\s*(?:import|from) ([\w.]+)", code(part)[0], re.MULTILINE)
-    assert {name.partition(".")[0] for name in imports} - sys.stdlib_module_names == {"torch"}
+    assert {name.partition(".")[0] for name in imports} - sys.stdlib_module_names <= {"torch"}
 
 
 @every_file
@@ -114,7 +115,7 @@ CASES = parts.told("CASES")
 
 
 def test_every_file_is_tried():
-    assert {part for part, _ in CASES.values()} == FILES.keys()
+    assert {part for part, _ in CASES.values()} == FILES.keys() - {"cost"}  # which has no tensors
 
 
 def results(case, tried):
