@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKED = (
     "book/__init__.py",
     "book/figures/__init__.py",
+    "book/figures/calculator/__init__.py",
     "book/figures/chart/__init__.py",
     "book/figures/heatmap/__init__.py",
     "book/figures/output.py",

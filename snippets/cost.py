@@ -30,10 +30,10 @@ class Card:
 
 
 CARDS = {
-    "A100 80GB": Card(312e12, 312e12, 2.039e12, 81_920 * 2**20, 300e9),
     "H100": Card(989e12, 1979e12, 3.35e12, 81_559 * 2**20, 450e9),
     "H200": Card(989e12, 1979e12, 4.8e12, 143_771 * 2**20, 450e9),
     "B200": Card(2250e12, 4500e12, 8e12, 183_359 * 2**20, 900e9),
+    "A100": Card(312e12, 312e12, 2.039e12, 81_920 * 2**20, 300e9),
     "L4": Card(121e12, 242e12, 0.3e12, 23_034 * 2**20, 32e9),
     "TPU v6e": Card(918e12, 1836e12, 1.638e12, 32e9, 180e9),
 }
@@ -96,13 +96,13 @@ class Model:
         return sum(3 * self.embed_dim * mlp.expert_width * count(mlp) for mlp in self.mlps)
 
     @property
-    def total(self) -> int:
+    def total(self) -> float:
         """All weights in memory."""
         tables = self.table * (1 if self.tied else 2)
         return self.shared + tables + self.experts(lambda mlp: mlp.experts)
 
     @property
-    def active(self) -> int:
+    def active(self) -> float:
         """Weights that one token meets, up to its prediction."""
         return self.shared + self.table + self.experts(lambda mlp: mlp.chosen)
 

@@ -69,7 +69,7 @@ def html(body: str) -> str:
     tables = "".join(draw(panel, spec) for panel in spec.panels)
     style = ' style="--room:{:g}rem;--room-beside:{:g}rem"'.format(*spec.room) if spec.room else ""
     return (
-        f'<figure class="attention"{style}><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
+        f'<figure class="attention" data-script="attention.js"{style}><figcaption>{escape(spec.caption, quote=False)}</figcaption>'
         f"<attention-explorable config='{_config(spec)}'>"
         f'<div class="heats">{tables}</div></attention-explorable></figure>'
     )
