@@ -89,8 +89,8 @@
 
   // -------------------------------------------------------------------------------- what is shown
 
-  const NUMBERS = { prompt: ["tokens of a prompt", 8000], answer: ["tokens of an answer", 1000],
-    texts: ["texts at once", 16], patience: ["patience for a token, ms", 30], dollars: ["dollars a card and hour", 2.5] };
+  const NUMBERS = { prompt: ["prompt, tokens", 8000], answer: ["answer, tokens", 1000],
+    texts: ["texts at once", 16], patience: ["patience, ms a token", 30], dollars: ["dollars a card-hour", 2.5] };
   const CARDS = [1, 2, 4, 8];
   const CURVE = { width: 360, height: 190, left: 46, right: 342, top: 10, bottom: 150 };
 
