@@ -257,16 +257,13 @@
 
   /* Whether what a panel is given can be multiplied, and fits the figure. */
   function fits({ tokens, name, ...matrices }) {
-    const { embeddings, W_query, W_key, W_value, queries, keys, values } = matrices;
     const columns = (matrix) => matrix?.[0].length;
     const isMatrix = (matrix) =>
-      Array.isArray(matrix?.[0]) && matrix.every((row) => row.length === columns(matrix) && row.every(Number.isFinite));
+      Array.isArray(matrix?.[0]) && matrix.length === tokens.length &&
+      matrix.every((row) => row.length === columns(matrix) && row.every(Number.isFinite));
     return (
       Array.isArray(tokens) && tokens.length <= MOST_WORDS &&
-      Object.values(matrices).every(isMatrix) &&
-      [embeddings, queries, keys, values].every((matrix) => !matrix || matrix.length === tokens.length) &&
-      [W_query, W_key, W_value].every((matrix) => !matrix || matrix.length === columns(embeddings)) &&
-      columns(W_query) === columns(W_key) && columns(queries) === columns(keys)
+      Object.values(matrices).every(isMatrix) && columns(matrices.queries) === columns(matrices.keys)
     );
   }
 
@@ -279,7 +276,6 @@
     const asks = config.panels[config.choice ?? 0].tokens[config.query];
     places.forEach(([name, panels], i) => {
       const value = typeof values[i] === "string" ? values[i].split(/\s+/) : values[i];
-      if (name in config) config[name] = value;
       for (const panel of panels) if (name in config.panels[panel]) config.panels[panel][name] = value;
     });
     if (page.reading?.figure === figure) config.choice = page.reading.panel;

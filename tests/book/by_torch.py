@@ -12,15 +12,11 @@ from literate import numerals
 SHARE = 1e-13
 
 
-def attention(panel, *, causal, scaling, hidden):
+def attention(panel, *, causal, scaling, hidden=()):
     """Every step of attention over `panel`, in float64: `{step: tensor of (queries, …)}`."""
     given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in panel.matrices.items()}
-    if "embeddings" in given:
-        inputs = given["embeddings"]
-        weights = (given.get(name) for name in ("W_query", "W_key", "W_value"))
-        query, key, value = (inputs if weight is None else inputs @ weight for weight in weights)
-    else:
-        query, key, value = given["queries"], given["keys"], given["values"]
+    names = ["embeddings"] * 3 if "embeddings" in given else ["queries", "keys", "values"]
+    query, key, value = (given[name] for name in names)
     scores = query @ key.T
     scaled = scores / math.sqrt(key.shape[-1]) if scaling else scores
     unseen = torch.ones_like(scores).triu(1).bool() & causal

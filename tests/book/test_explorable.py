@@ -70,7 +70,7 @@ def first_row(body):
         ("tokens: a b\nembeddings:\n - [1]\n - [1, 2]", "rows of numbers, all of one length"),
         ("tokens: a b\nembeddings: [[1]]", "line 2 of the fence: embeddings wants 2 rows"),
         (
-            "tokens: a\nembeddings: [[1]]\nqueries: [[1]]",
+            f"{TWO}queries: [[1], [2]]\nkeys: [[1], [2]]\nvalues: [[1], [2]]",
             "embeddings and queries exclude each other",
         ),
         ("tokens: a\nqueries: [[1]]\nkeys: [[1]]", "wanted tokens, queries, keys, values"),
@@ -78,7 +78,6 @@ def first_row(body):
             "tokens: a\nqueries: [[1]]\nkeys: [[1, 2]]\nvalues: [[1]]",
             "line 3 of the fence: keys wants 1 columns as queries",
         ),
-        ("tokens: a\nembeddings: [[1]]\nW_key: [[1]]", "wanted tokens, embeddings, W_query, W_key"),
         (
             BANK.replace("query: bank", "query: loan"),
             "line 7 of the fence: query wants one of river",
@@ -88,14 +87,16 @@ def first_row(body):
             "query wants one of a b, or a position where a word repeats, got True",
         ),
         ("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: a", "where a word repeats, got 'a'"),
-        (BANK + "hidden: loan", "line 8 of the fence: hidden wants one of river bank mud"),
         (BANK + "step: softmax", "line 8 of the fence: step wants any of scores scaled"),
         (BANK + "controls: zoom", "line 8 of the fence: controls wants any of query step"),
         (BANK + "causal: 1", "line 8 of the fence: causal wants true or false, got 1"),
         (BANK + "digits: 9", "line 8 of the fence: digits wants a number from 0 to 6, got 9"),
-        (BANK + "heads: [{name: a}]", "line 8 of the fence: heads wants two or more items"),
-        (BANK + "heads:\n- name: a\n- name: b\n  tokens: a b c", "the same ones in each head"),
-        (f"{TWO}query: b\nvotes: up", "votes wants a query, no heads, and 2 words"),
+        (BANK + "choices: [{name: a}]", "line 8 of the fence: choices wants two or more items"),
+        (
+            BANK + "choices:\n- name: a\n- name: b\n  tokens: a b\n  embeddings: [[1], [2]]",
+            "as many words",
+        ),
+        (f"{TWO}query: b\nvotes: up", "votes wants a query, and 2 words"),
         (f"{TWO}votes: up down", "line 3 of the fence: votes wants a query"),
         (f"{TWO}channels: wet", "channels wants 2 words"),
     ],
@@ -109,20 +110,17 @@ def test_a_figure_opens_with_its_switches_and_digits_as_they_are_set():
     assert first_row(TWO) == ["0.2689", "0.7311"]
     assert first_row(f"{TWO}scaling: true") == ["0.3302", "0.6698"]
     assert first_row(f"{TWO}causal: true") == ["1.0000", "0.0000"]
-    assert first_row(f"{TWO}hidden: a") == ["0.0000", "1.0000"]
     assert first_row(f"{TWO}digits: 0") == ["0", "1"]
     assert read("tokens: a b a\nembeddings: [[1], [2], [3]]\nquery: 2").query == 2
 
 
 def test_the_script_is_given_all_but_the_caption():
-    body = f"{TWO}caption: Once\nquery: b\nstep: weights\ncausal: true\nhidden: a\ncontrols: query"
+    body = f"{TWO}caption: Once\nquery: b\nstep: weights\ncausal: true\ncontrols: query"
     assert config(body) == {
-        "side": False,
         "query": 1,
         "step": 3,
         "causal": True,
         "scaling": False,
-        "hidden": [0],
         "digits": 4,
         "controls": ["query"],
         "votes": [],
@@ -141,7 +139,7 @@ def test_whatever_stands_in_a_word_is_text_and_not_markup():
 
 
 def test_without_scripts_a_reader_sees_the_weights_and_the_context_vectors():
-    wanted = by_torch.attention(read(BANK).panels[0], causal=False, scaling=False, hidden=())
+    wanted = by_torch.attention(read(BANK).panels[0], causal=False, scaling=False)
     tables = shown(BANK).select("attention-explorable table")
     for table, step in zip(tables, ("weights", "context"), strict=True):
         rows = [[cell.text for cell in row.find_all("td")] for row in table.tbody.find_all("tr")]
@@ -149,13 +147,11 @@ def test_without_scripts_a_reader_sees_the_weights_and_the_context_vectors():
     assert [th.text for th in tables[0].find_all("th")] == ["river", "bank", "mud"] * 2
 
 
-def test_heads_stand_side_by_side_choices_do_not_and_each_is_named():
-    items = "\n- name: one\n- name: two\n  embeddings: [[1, 2], [3, 4]]\n"
-    assert config(f"{TWO}heads:{items}")["side"]
-    assert not config(f"{TWO}choices:{items}")["side"]
-    titles = [caption.contents[0] for caption in shown(f"{TWO}heads:{items}").find_all("caption")]
+def test_each_choice_is_named_and_shown():
+    body = f"{TWO}choices:\n- name: one\n- name: two\n  embeddings: [[1, 2], [3, 4]]\n"
+    titles = [caption.contents[0] for caption in shown(body).find_all("caption")]
     assert titles[::2] == ["One: attention weights ", "Two: attention weights "]
-    assert config(f"{TWO}choices:{items}")["panels"][1]["embeddings"] == [[1, 2], [3, 4]]
+    assert config(body)["panels"][1]["embeddings"] == [[1, 2], [3, 4]]
 
 
 def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
@@ -169,31 +165,26 @@ def test_a_sentence_shows_each_word_with_its_weight_and_what_is_voted_for():
     votes = shown(body).select_one(".votes").get_text()
     assert votes == f"b → up scores: up {up}, down {down}; the higher wins"
     assert shown(body).table is None
-    assert shown(f"{body}\nhidden: a").select_one(".word").small.get_text() == "off"
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scaling", [False, True])
-@pytest.mark.parametrize("hidden", [(), (0,), (0, 1, 2, 3)])
-@pytest.mark.parametrize("kind", ["embeddings", "projected", "given", "extreme"])
-def test_each_step_is_what_torch_computes(kind, causal, scaling, hidden):
+@pytest.mark.parametrize("kind", ["embeddings", "given", "extreme"])
+def test_each_step_is_what_torch_computes(kind, causal, scaling):
     generator = torch.Generator().manual_seed(7)
 
     def rows(*shape):
         return torch.randn(shape, generator=generator).tolist()
 
-    if kind in ("embeddings", "projected"):
+    matrices = {"queries": rows(4, 6), "keys": rows(4, 6), "values": rows(4, 2)}
+    if kind == "embeddings":
         matrices = {"embeddings": rows(4, 3)}
-    else:
-        matrices = {"queries": rows(4, 6), "keys": rows(4, 6), "values": rows(4, 2)}
-    if kind == "projected":
-        matrices |= {"W_query": rows(3, 5), "W_key": rows(3, 5), "W_value": rows(3, 2)}
     if kind == "extreme":
         matrices["queries"] = [[10.0, 0.0], [0.0, 1000.0], [-10.0, 0.0], [0.0, 0.0]]
         matrices["keys"] = [[10.0, 10.0], [-10.0, 1000.0], [0.0, -10.0], [10.0, 9.5]]
     panel, switches = Panel(list("abcd"), matrices), {"causal": causal, "scaling": scaling}
-    ours = compute(panel, **switches, hidden=hidden)
-    for step, wanted in by_torch.attention(panel, **switches, hidden=hidden).items():
+    ours = compute(panel, **switches)
+    for step, wanted in by_torch.attention(panel, **switches).items():
         by_torch.assert_equal(step, ours[step], wanted)
 
 
@@ -210,12 +201,12 @@ PAGE = """
 ```python
 import torch
 
-words, ballots, causal, divided = "she rowed home".split(), ["orilla", "banco"], True, True
+words = "she rowed home".split()
 x = torch.tensor([[0.4321, 0.1234], [-0.6543, 1.2345], [0.9876, -0.8765]]).double()
 scores = x @ x.T
 masked = (scores / 2**0.5).masked_fill(torch.ones(3, 3).triu(1) == 1, float("-inf"))
 weights = torch.softmax(masked, dim=-1)
-last, context = weights[2], weights @ x
+last = weights[2]
 ```
 
 ```attention
@@ -224,13 +215,11 @@ embeddings = x:
   - [0.4321, 0.1234]
   - [-0.6543, 1.2345]
   - [0.9876, -0.8765]
-scores = scores:
 weights = weights:
-context = context:
 query: home
-causal = causal: true
-scaling = divided: true
-votes = ballots: orilla banco
+causal: true
+scaling: true
+votes: orilla banco
 digits: 4
 ```
 
@@ -250,8 +239,6 @@ def test_a_figure_that_shows_what_the_page_computes_where_it_stands_holds(book):
     [
         ("she rowed home\nemb", "she home rowed\nemb", 16),
         ("[0.4321, 0.1234]\n  -", "[0.4326, 0.1234]\n  -", 18),
-        ("causal: true", "causal: false", 25),
-        ("orilla banco\n", "banco orilla\n", 27),
     ],
 )
 def test_what_is_stale_fails_at_its_line_and_an_update_changes_nothing_else(
@@ -268,16 +255,12 @@ def test_what_is_stale_fails_at_its_line_and_an_update_changes_nothing_else(
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("causal = causal: true", "causal: false", "row 0, column 0 of the weights: the figure"),
-        ("scaling = divided: true\n", "", "row 1, column 0 of the weights"),
-        ("digits: 4", "digits: 4\nhidden: she", "row 0, column 0 of the weights"),
+        ("causal: true", "causal: false", "row 0, column 0 of the weights: the figure"),
+        ("scaling: true\n", "", "row 1, column 0 of the weights"),
         ("weights = weights", "weights = x", "derives weights of 3 rows of 3 numbers"),
         ("weights = weights", "weights = words", "the page computes"),
         ("weights = weights", "weights = None", "the page computes None"),
-        ("weights = weights:", "weights = last:\nhidden: she", "row 0, column 0 of the weights"),
-        ("context = context", "context = x", "row 1, column 0 of the context"),
         ("tokens = words", "tokens = x", "tokens wants words without blanks"),
-        ("causal = causal", "causal = words", "causal wants true or false"),
         ("embeddings = x", "embeddings = x[0]", "embeddings wants a matrix of numbers"),
         ("embeddings = x", "embeddings = x / 0", "wants a matrix of numbers"),
         ("embeddings = x", "embeddings = unknown", "NameError: name 'unknown' is not defined"),
@@ -297,63 +280,30 @@ def test_what_the_page_does_not_compute_is_refused(book, right, wrong, says):
         ("= x:", "= torch.randn(3, 2):", r"page\.md:17: .*found a Call"),  # no hidden code
         ("= x:", "= x +:", r"page\.md:17: .*is no expression"),
         ("tokens = words", "tokens", r"page\.md:16: tokens names no expression"),
-        ("digits: 4", "digits: 4\nby_hand: votes", r"page\.md:27: votes is by hand, and names"),
         ("weights = weights:\n", "", r"page\.md:15: the figure names no weights"),
     ],
 )
-def test_all_that_a_figure_shows_names_what_it_is_or_is_said_to_be_by_hand(
-    book, right, wrong, said
-):
+def test_all_that_a_figure_shows_names_what_it_is(book, right, wrong, said):
     with pytest.raises(PageError, match=said):
         list(book.read(PAGE.replace(right, wrong)).steps)
 
 
-def test_what_is_by_hand_is_left_alone(book):
-    by_hand = PAGE.replace("tokens = words", "tokens").replace(
-        "digits: 4", "digits: 4\nby_hand: tokens"
-    )
-    assert failures(book.read(by_hand.replace("she rowed home\nemb", "a b home\nemb"))) == []
-
-
 def test_an_empty_matrix_is_filled_in_with_two_decimals_more_than_are_shown(book):
-    body = "tokens: a b c\nkeys: [[1], [2], [3]]\nvalues: [[1], [2], [3]]\ndigits: 1\nqueries = x:\n# kept\n"
-    assert "queries = x:\n  - [0.333]\n  - [2.000]\n  - [7.120]\n# kept" in filled(
-        body, [[[1 / 3], [2.0], [7.12]]]
-    )
-    assert "queries = x:\n  - [1.0]" in filled(body, [[[1.0], [2.0], [7.0]]])
-
-
-HEADS = """\
-tokens: a
-heads:
-  - name: a
-    W_query = one: [[1.0]]
-  - name: b
-    # kept
-    W_query = two:
-      - [1.00]
-    # kept too
-    W_key: [[3.0]]
-W_key: [[1]]
-W_value: [[1]]
-embeddings: [[1]]
-"""
-
-
-def test_each_head_has_its_own_matrices():
-    wanted = HEADS.replace("[[1.0]]", "[[14.0]]").replace("[1.00]", "[5.12]")
-    assert filled(HEADS, [[[14.0]], [[5.1234]]]) == wanted
+    body = "tokens = words: a b\nembeddings = x:\n# kept\nweights = w:\ndigits: 1\nquery: a\n"
+    text = filled(body, ["a b", [[1 / 3], [2.0]], [0.365, 0.635]])
+    assert "embeddings = x:\n  - [0.333]\n  - [2.000]\n# kept" in text
+    assert "embeddings = x:\n  - [1.0]" in filled(body, ["a b", [[1.0], [2.0]], [0.269, 0.731]])
 
 
 def test_each_choice_is_held_to_its_own_weights(book):
     page = """
 ```python
-rows, others = [[1.0], [0.0]], [[0.0], [1.0]]
+words, rows, others = "a b", [[1.0], [0.0]], [[0.0], [1.0]]
 first, second = [0.731059, 0.268941], [0.268941, 0.731059]
 ```
 
 ```attention
-tokens: a b
+tokens = words: a b
 query: b
 values = rows: [[1.0], [0.0]]
 keys = others: [[0.0], [1.0]]
@@ -364,7 +314,6 @@ choices:
   - name: two
     keys = rows: [[1.0], [0.0]]
     weights = first:
-by_hand: tokens
 digits: 2
 ```
 """

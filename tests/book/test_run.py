@@ -78,8 +78,8 @@ def test_code_without_comments_and_docstrings_computes_the_same():
 
 
 def test_a_value_of_one_panel_is_shown_there_and_one_of_all_in_all():
-    body = "choices:\n  - name: a\n    tokens = x: b c\n  - name: d\n    tokens: e f\nembeddings = y:\n  - [1]\n"
-    assert explorable.places(body) == [("tokens", [0]), ("embeddings", [0, 1])]
+    body = "choices:\n  - name: a\n    tokens = x: b c\n  - name: d\n    tokens = z: e f\nembeddings = y:\n  - [1]\n"
+    assert explorable.places(body) == [("tokens", [0]), ("tokens", [1]), ("embeddings", [0, 1])]
 
 
 def test_what_is_packed_is_there():

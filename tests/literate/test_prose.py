@@ -174,10 +174,9 @@ def test_what_computes_nothing_holds_nothing(book, code):
     [
         '```python title="777"\n1 + 1\n```',
         '```output heatmap rows="777" cols="1"\ntensor([[0.5]])\n```',
-        "```attention\ntokens: a\nembeddings: [[777.0]]\nby_hand: embeddings\n```",
     ],
 )
-def test_titles_labels_and_matrices_by_hand_hold_nothing(book, fence):
+def test_titles_and_labels_hold_nothing(book, fence):
     page = f"```python\nprint(1)\n```\n\n{fence}\n\nIt is 777.\n"
     assert any(": 777 stands" in found for found in unsupported_numbers(book.read(page)))
 

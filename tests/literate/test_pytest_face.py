@@ -317,8 +317,12 @@ def test_a_stale_number_in_the_text_fails_the_prose_of_its_page(project):
 
 
 def test_a_figure_is_a_test_named_by_its_line(project):
-    figure = "\n```attention\ntokens: x\nembeddings = rows: [[2.5]]\nby_hand: tokens weights\n```\n"
+    figure = "\n```attention\ntokens = word: x\nembeddings = rows: [[2.5]]\nweights = one:\n```\n"
     write(project, "docs/a.md", PAGE + figure + "\n```python\nc = 1\n```\n")
-    write(project, "docs/part/b.md", PAGE.replace("a = 1", "a, rows = 1, [[2.5]]") + figure)
+    write(
+        project,
+        "docs/part/b.md",
+        PAGE.replace("a = 1", "a, word, rows, one = 1, 'x', [[2.5]], [[1.0]]") + figure,
+    )
     result = run(project, "-v", "docs")
     result.stdout.fnmatch_lines(["docs/a.md::line 25 FAILED*", "docs/part/b.md::line 25 PASSED*"])

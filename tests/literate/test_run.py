@@ -117,11 +117,11 @@ def test_a_page_imports_a_file_that_it_wrote(play):
 
 
 def test_the_script_of_a_page_holds_neither_figures_nor_what_must_raise(play):
-    figure = "```attention\ntokens: a\nembeddings = a: [[1.0]]\nby_hand: tokens weights\n```\n"
+    figure = "```attention\ntokens = word: a\nembeddings = a: [[1.0]]\nweights = a:\n```\n"
     raising = code("1 / 0") + '```output raises="ZeroDivisionError"\nx\n```\n'
     read = "import pathlib\nprint(pathlib.Path(__file__).read_text())"
-    *_, last = play(code("a = [[1.0]]") + figure + raising + code(read))
-    assert last.printed == f"a = [[1.0]]\n\n{read}\n\n"
+    *_, last = play(code("word, a = 'a', [[1.0]]") + figure + raising + code(read))
+    assert last.printed == f"word, a = 'a', [[1.0]]\n\n{read}\n\n"
 
 
 def test_an_include_runs_the_section_it_shows(book, play):

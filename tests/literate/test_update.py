@@ -178,8 +178,9 @@ def test_what_another_run_prints_otherwise_is_not_written(book, code):
 
 
 def test_a_number_that_no_figure_can_show_is_not_written_into_one(book):
-    values = "a = [[0.1, 0.2], [0.3, {}]]"
-    figure = "\n```attention\ntokens: x y\nby_hand: tokens weights\nembeddings = a: [[0.1, 0.2], [0.3, 0.4]]\n```\n"
+    values = "words, first, a = 'x y', [1.0, 0.0], [[0.1, 0.2], [0.3, {}]]"
+    figure = "tokens = words: x y\nweights = first:\nembeddings = a: [[0.1, 0.2], [0.3, 0.4]]\ncausal: true\nquery: x\n"
+    figure = f"\n```attention\n{figure}```\n"
     path = book.page(page(values.format("0.5")) + figure)
     assert update(read(path)) == 1
     before = page(values.format("float('nan')")) + figure

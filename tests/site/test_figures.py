@@ -35,7 +35,6 @@ OWN = {
     "nothing to attend to": """
         tokens: a b
         embeddings: [[1, 2], [3, -4]]
-        hidden: a b
         step: weights
         controls: query step causal hide""",
     "choices": f"""
@@ -45,26 +44,11 @@ OWN = {
           embeddings: {SIX}
         - name: the same <b>twice</b>
           tokens: '<i>a</i> it''s a b c "d"'
-          embeddings: {SIX}
-          W_query: [[1, 0], [0, 1], [1, 1]]
-          W_key: [[0.5, 0], [0, -0.5], [1, -1]]
-          W_value: [[1], [2], [3]]
+          queries: {SIX}
+          keys: {SIX}
+          values: [[1], [2], [3], [4], [5], [6]]
         step: context
         controls: query step scaling causal edit""",
-    "heads": f"""
-        tokens: Your journey starts with one step
-        embeddings: {SIX}
-        heads:
-        - name: one
-          W_query: [[1, 0], [0, 1], [1, 1]]
-          W_key: [[0.5, 0], [0, -0.5], [1, -1]]
-          W_value: [[1, 2], [2, 1], [3, 0]]
-        - name: two
-          W_query: [[0.3, 0.1], [0.2, -0.7], [0.9, 0.4]]
-          W_key: [[-0.5, 0.6], [0.1, 0.5], [0.2, -0.8]]
-          W_value: [[0.1, -2], [0.2, 1], [-0.3, 0]]
-        scaling: true
-        causal: true""",
 }
 HEATMAP = """\
 ```python
@@ -142,7 +126,7 @@ def address(project):
     index = "\n\n".join(
         (
             "# Figures",
-            "[Heads](fence-4.md)",
+            "[Choices](fence-3.md)",
             HEATMAP,
             "The last but one is [0.1723](#few-1-1).",
             CHART,
@@ -180,13 +164,13 @@ class Driver:
     def __init__(self, shown, spec):
         self.figure = shown.locator("figure.attention")
         self.spec = spec
-        self.state = {"scaling": spec.scaling, "causal": spec.causal, "hidden": set(spec.hidden)}
+        self.state = {"scaling": spec.scaling, "causal": spec.causal, "hidden": set()}
         self.choice = 0
         self.checks = 0
 
     @property
-    def panels(self):
-        return self.spec.panels if self.spec.side else [self.spec.panels[self.choice]]
+    def panel(self):
+        return self.spec.panels[self.choice]
 
     # A sweep presses hundreds of times, so it presses from within the page; other tests below use
     # the mouse, the keyboard and a finger.
@@ -200,24 +184,23 @@ class Driver:
 
     def compare(self, step):
         """What is shown for `step` is what torch computes, and is rounded as Python rounds."""
-        for shown, panel in zip(self.figure.evaluate(READ), self.panels, strict=True):
-            wanted = by_torch.attention(panel, **self.state)[step]
-            by_torch.assert_equal(step, shown["values"], wanted)
-            assert shown["texts"] == [
-                [numerals.rounded(value, self.spec.digits) for value in row]
-                for row in shown["values"]
-            ]
-            rows = wanted.tolist()
-            assert shown["rows"] == panel.tokens
-            numbers = self.spec.channels or [str(i) for i in range(len(rows[0]))]
-            assert shown["columns"] == (numbers if step == "context" else panel.tokens)
-            assert shown["filled"].endswith(f" {shown['chosen']}")
-            assert shown["hatched"] == self.hatching(step, rows)
-            self.checks += 1
+        [shown] = self.figure.evaluate(READ)
+        wanted = by_torch.attention(self.panel, **self.state)[step]
+        by_torch.assert_equal(step, shown["values"], wanted)
+        assert shown["texts"] == [
+            [numerals.rounded(value, self.spec.digits) for value in row] for row in shown["values"]
+        ]
+        rows = wanted.tolist()
+        assert shown["rows"] == self.panel.tokens
+        numbers = self.spec.channels or [str(i) for i in range(len(rows[0]))]
+        assert shown["columns"] == (numbers if step == "context" else self.panel.tokens)
+        assert shown["filled"].endswith(f" {shown['chosen']}")
+        assert shown["hatched"] == self.hatching(step, rows)
+        self.checks += 1
 
     def compare_where_it_opens(self):
         """On the word that gets the most of what the asking word has for others."""
-        weights = by_torch.attention(self.panels[0], **self.state)["weights"].fill_diagonal_(-1)
+        weights = by_torch.attention(self.panel, **self.state)["weights"].fill_diagonal_(-1)
         chosen = self.figure.evaluate(
             "figure => { const { query, key } = figure.querySelector('attention-explorable').state;"
             " return [query, key] }"
@@ -258,10 +241,10 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
     driver.compare_where_it_opens()
     for query, token in enumerate(spec.panels[0].tokens if "query" in spec.controls else ()):
         driver.press("Query", query)
-        assert driver.figure.locator("tr.on th").all_inner_texts() == [token] * len(driver.panels)
+        assert driver.figure.locator("tr.on th").all_inner_texts() == [token]
     driver.compare(attention.STEPS[spec.step])
-    for choice in range(1 if spec.side else len(spec.panels)):
-        if len(spec.panels) > 1 and not spec.side:
+    for choice in range(len(spec.panels)):
+        if len(spec.panels) > 1:
             driver.press("Sentence", choice)
             driver.choice = choice
         for _ in itertools.product((0, 1), repeat=len(switches)):
@@ -282,7 +265,7 @@ def test_every_control_of_every_explorable_shows_what_torch_computes(drive, name
             for step in ("masked", "weights", "context"):
                 driver.step(attention.STEPS.index(step))
                 driver.compare(step)
-    assert driver.checks >= 2 * len(driver.panels)
+    assert driver.checks >= 2
 
 
 @each_fence
@@ -294,24 +277,18 @@ def test_every_number_can_be_edited_and_put_back(drive, name):
     step = attention.STEPS[driver.spec.step]
     driver.figure.get_by_text("Edit the numbers").click()
     inputs = driver.figure.locator(".editor input")
-    numbers = list(
-        {id(rows): rows for panel in driver.panels for rows in panel.matrices.values()}.values()
-    )
-    distinct = [rows for i, rows in enumerate(numbers) if rows not in numbers[:i]]
     places = [
-        (rows, r, c) for rows in distinct for r in range(len(rows)) for c in range(len(rows[r]))
+        (rows, r, c)
+        for rows in driver.panel.matrices.values()
+        for r, row in enumerate(rows)
+        for c in range(len(row))
     ]
     assert inputs.count() == len(places)
     for index, (rows, r, c) in enumerate(places):
         if index % 5 not in (0, 3):  # each matrix and each column; the rest works alike
             continue
-        changed = round(rows[r][c] * -1.5 + 0.37, 2)
-        inputs.nth(index).fill(str(changed))
-        for panel in driver.panels:
-            for matrix in panel.matrices.values():
-                if matrix == rows and matrix is not rows:
-                    matrix[r][c] = changed
-        rows[r][c] = changed
+        rows[r][c] = round(rows[r][c] * -1.5 + 0.37, 2)
+        inputs.nth(index).fill(str(rows[r][c]))
         driver.compare(step)
     driver.figure.get_by_role("button", name="Reset").click()
     driver.spec = attention.read(FENCES[name])
@@ -401,12 +378,11 @@ def test_the_explorable_works_by_keyboard_alone(drive):
 
 
 def test_changes_are_announced_politely_and_once(drive):
-    driver = drive("heads")
+    driver = drive("every control")
     status = driver.figure.get_by_role("status")
-    assert status.inner_text().startswith("Attention scores. one, journey to Your: ")
-    assert "two, journey to Your: " in status.inner_text()
+    assert status.inner_text().startswith("Attention scores. journey to starts: ")
     driver.step(4)
-    assert status.inner_text().startswith("Context vectors. one, journey, number 0: ")
+    assert status.inner_text().startswith("Context vectors. journey, number 0: ")
     assert driver.figure.locator("[aria-live]:not([aria-live=polite]), [role=alert]").count() == 0
 
 
@@ -415,7 +391,7 @@ def test_without_scripts_the_tables_are_right(project, address, name):
     spec = attention.read(FENCES[name])
     html = book.parsed(project / f"site/fence-{list(FENCES).index(name)}.html")
     tables = iter(html.cssselect("figure.attention table"))
-    options = {"scaling": spec.scaling, "causal": spec.causal, "hidden": set(spec.hidden)}
+    options = {"scaling": spec.scaling, "causal": spec.causal}
     for panel in spec.panels:
         steps = by_torch.attention(panel, **options)
         for step in ("weights", "context"):
@@ -478,7 +454,7 @@ def test_a_state_can_be_linked_and_reset_brings_back_the_pages_own(drive, visit)
     opened.get_by_role("button", name="Reset").click()
     shows(opened, own)
     # By a click in another page, without loading this one anew.
-    opened.goto(copied.rpartition("/")[0] + "/fence-4.html")
+    opened.goto(copied.rpartition("/")[0] + "/fence-3.html")
     add = """(to) => { const link = document.createElement('a'); link.href = to; link.id = 'to';
       link.textContent = 'there'; document.querySelector('article').prepend(link) }"""
     opened.evaluate("window.same = true")
@@ -595,7 +571,7 @@ def test_on_paper_figures_stay_and_their_controls_go(visit):
 
 @pytest.mark.parametrize("viewport", [browsers.WIDE, browsers.NARROW], ids=["1280", "375"])
 def test_axe_finds_nothing_in_any_figure(visit, viewport):
-    for name in ("index.html", "fence-4.html"):
+    for name in ("index.html", "fence-3.html"):
         shown = visit(name, viewport=viewport)
         for details in shown.locator(".output summary, .attention summary").all():
             details.click()

@@ -51,7 +51,7 @@ tokens = words: river bank
 embeddings = both:
   - [1.0, 0.0]
   - [1.0, 2.0]
-by_hand: weights
+weights = both:
 query: bank
 step: scores
 ```

@@ -28,16 +28,15 @@ def _tables(panel: Panel, spec: Explorable) -> str:
     """The weights and the context vectors of one panel, as the figure opens."""
     steps = spec.steps(panel)
     where = f"{panel.name}: " if panel.name else ""
-    hides = spec.causal or bool(spec.hidden)  # else what prints as zero is a weight like the others
     drawn = ""
     for step, title in (("weights", "attention weights"), ("context", "context vectors")):
         rows = steps[step]
         cells = [[rounded(cell, spec.digits) for cell in row] for row in rows]
-        named = spec.channels if panel.matrices.keys() == {"embeddings"} else []
-        numbers = named or [str(i) for i in range(len(rows[0]))]
+        numbers = spec.channels or [str(i) for i in range(len(rows[0]))]
         columns = panel.tokens if step == "weights" else numbers
         title = where + title
-        plain = step == "context" or not hides
+        # Without a mask what prints as zero is a weight like the others.
+        plain = step == "context" or not spec.causal
         drawn += heat_table(cells, panel.tokens, columns, title[0].upper() + title[1:], plain=plain)
     return drawn
 
@@ -48,9 +47,8 @@ def _sentence(panel: Panel, spec: Explorable) -> str:
     steps = spec.steps(panel)
     words = ""
     for place, (word, weight) in enumerate(zip(panel.tokens, steps["weights"][query], strict=True)):
-        share = "off" if place in spec.hidden else rounded(weight, spec.digits)
         kind = "word on" if place == query else "word"
-        said = f"{escape(word, quote=False)}<small>{share}</small>"
+        said = f"{escape(word, quote=False)}<small>{rounded(weight, spec.digits)}</small>"
         words += f'<span class="{kind}" style="--v:{weight:.2f}">{said}</span> '
     votes = sorted(zip(steps["context"][query], spec.votes, strict=True), reverse=True)
     counted = ", ".join(f"{escape(word)} {rounded(vote, spec.digits)}" for vote, word in votes)

@@ -16,7 +16,6 @@
   const dot = (left, right) => total(left.map((one, i) => one * right[i]));
   const transposed = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
   const dots = (rows, others) => rows.map((row) => others.map((other) => dot(row, other)));
-  const times = (left, right) => dots(left, transposed(right));
 
   /* Softmax of a row, with its parts; a row with nothing to attend to gives zeros. */
   function softmax(row) {
@@ -27,18 +26,14 @@
   }
 
   function compute(panel, state) {
-    const inputs = panel.embeddings;
-    const project = (name) => (panel["W_" + name] ? times(inputs, panel["W_" + name]) : inputs);
-    const query = panel.queries || project("query");
-    const key = panel.keys || project("key");
-    const value = panel.values || project("value");
+    const { embeddings, queries: query = embeddings, keys: key = embeddings, values: value = embeddings } = panel;
     const root = Math.sqrt(key[0].length);
     const scores = dots(query, key);
     const scaled = state.scaling ? scores.map((row) => row.map((score) => score / root)) : scores;
     const masked = scaled.map((row, i) => row.map((score, j) => (hides(state, i, j) ? -Infinity : score)));
     const soft = masked.map(softmax);
     const weights = soft.map((row) => row.weights);
-    return { query, key, value, root, soft, steps: [scores, scaled, masked, weights, times(weights, value)] };
+    return { query, key, value, root, soft, steps: [scores, scaled, masked, weights, dots(weights, transposed(value))] };
   }
   /* Where a row of weights is largest, away from one place: what the word that asks leans on. */
   function keenest(row, but) {
@@ -60,8 +55,11 @@
     return value < 0 && Number(text) ? "-" + text : text;
   }
 
+  /* The matrices of a panel, by name. */
+  const matrices = (panel) => Object.entries(panel).filter(([, rows]) => Array.isArray(rows[0]));
+
   /* A state as an address says it. */
-  const SAID = ({ choice, query, key, dim, step, causal, scaling, hidden }) => ({
+  const inAddress = ({ choice, query, key, dim, step, causal, scaling, hidden }) => ({
     choice, query, key, dim, step: STEPS[step], causal: Number(causal), scaling: Number(scaling), hidden: [...hidden].sort().join(),
   });
 
@@ -95,11 +93,6 @@
     connectedCallback() {
       if (this.state) return;
       const spec = (this.spec = JSON.parse(this.getAttribute("config")));
-      const first = spec.panels[0];
-      if (spec.side)
-        for (const panel of spec.panels)
-          for (const name in first)
-            if (JSON.stringify(panel[name]) === JSON.stringify(first[name])) panel[name] = first[name];
       this.original = JSON.stringify(spec.panels);
       this.first = this.foremost();
       this.state = this.own();
@@ -109,13 +102,13 @@
       addEventListener("hashchange", this);
       addEventListener("resize", this);
       // The theme goes to an address without telling the window.
-      this.told = window.location$?.subscribe(this);
+      this.subscription = window.location$?.subscribe(this);
     }
 
     disconnectedCallback() {
       removeEventListener("hashchange", this);
       removeEventListener("resize", this);
-      this.told?.unsubscribe();
+      this.subscription?.unsubscribe();
     }
 
     handleEvent({ type }) {
@@ -137,29 +130,22 @@
 
     /* The state of the page itself. */
     own() {
-      const { step, causal, scaling, hidden } = this.spec;
-      return { choice: this.spec.choice ?? 0, ...this.first, dim: 0, step, causal, scaling, hidden: new Set(hidden) };
+      const { step, causal, scaling } = this.spec;
+      return { choice: this.spec.choice ?? 0, ...this.first, dim: 0, step, causal, scaling, hidden: new Set() };
     }
 
     // --------------------------------------------------------------------------- its address
 
     /* What a reader has changed, as the end of an address: `query=2&step=masked&edit=0,keys,1,0,2.5`. */
     changes() {
-      const own = SAID(this.own());
-      const said = SAID(this.state);
-      const parts = Object.keys(own).filter((key) => said[key] !== own[key]).map((key) => `${key}=${said[key]}`);
+      const own = inAddress(this.own());
+      const now = inAddress(this.state);
+      const parts = Object.keys(own).filter((key) => now[key] !== own[key]).map((key) => `${key}=${now[key]}`);
       const fresh = JSON.parse(this.original);
-      for (const [p, name, rows] of this.matrices(this.spec.panels))
-        rows.forEach((row, r) => row.forEach((number, c) => {
-          if (number !== fresh[p][name][r][c]) parts.push(`edit=${p},${name},${r},${c},${number}`);
-        }));
+      this.spec.panels.forEach((panel, p) => matrices(panel).forEach(([name, rows]) => rows.forEach((row, r) => row.forEach((number, c) => {
+        if (number !== fresh[p][name][r][c]) parts.push(`edit=${p},${name},${r},${c},${number}`);
+      }))));
       return parts.join("&");
-    }
-
-    /* The matrices of panels, each once: `[number of its panel, name, rows]`. */
-    matrices(panels) {
-      const all = panels.flatMap((panel, p) => Object.entries(panel).map(([name, rows]) => [p, name, rows]));
-      return all.filter(([, , rows], at) => Array.isArray(rows[0]) && all.findIndex((one) => one[2] === rows) === at);
     }
 
     /* The state and the edits that such an end says, or null where any of it is none of this figure's. */
@@ -169,7 +155,7 @@
       const may = (control) => spec.controls.includes(control);
       const whole = (value, below) => (/^\d{1,3}$/.test(value) && value < below ? Number(value) : undefined);
       const flag = (control) => (value) => (may(control) ? [false, true][whole(value, 2)] : undefined);
-      const choices = spec.side ? 1 : spec.panels.length;
+      const choices = spec.panels.length;
       const panel = spec.panels[whole(given.get("choice"), choices) ?? 0];
       const tokens = panel.tokens.length;
       const read = {
@@ -192,7 +178,7 @@
           const row = Object.hasOwn(spec.panels, p) && Object.hasOwn(spec.panels[p], name) && spec.panels[p][name][r];
           const good = number && Math.abs(number) <= LARGEST && Array.isArray(row) && Object.hasOwn(row, c);
           if (!may("edit") || !good || c === "length") return null;
-          edits.push([row, c, Number(number)]);
+          edits.push([p, name, r, c, Number(number)]);
         } else {
           state[key] = Object.hasOwn(read, key) ? read[key](value) : undefined;
           if (state[key] === undefined) return null;
@@ -207,7 +193,7 @@
       const found = id === this.name && text !== undefined && this.understood(text);
       if (!found) return;
       this.restore();
-      for (const [row, column, number] of found.edits) row[column] = number;
+      for (const [p, name, r, c, number] of found.edits) this.spec.panels[p][name][r][c] = number;
       this.state = found.state;
       this.editing ||= found.edits.length > 0;
       this.build();
@@ -215,9 +201,7 @@
     }
 
     restore() {
-      const fresh = JSON.parse(this.original);
-      for (const [p, name, rows] of this.matrices(this.spec.panels))
-        rows.forEach((row, r) => row.splice(0, row.length, ...fresh[p][name][r]));
+      this.spec.panels = JSON.parse(this.original);
     }
 
     tools() {
@@ -239,8 +223,8 @@
       return make("div", { className: "tools" }, link, this.reset);
     }
 
-    get panels() {
-      return this.spec.side ? this.spec.panels : [this.spec.panels[this.state.choice]];
+    get panel() {
+      return this.spec.panels[this.state.choice];
     }
 
     set(changes) {
@@ -260,8 +244,8 @@
       const votes = spec.votes.length;
       const has = (control) => spec.controls.includes(control);
       const controls = make("div", { className: "controls" });
-      const asks = this.panels[0].tokens[state.query];
-      if (!spec.side && spec.panels.length > 1)
+      const { tokens } = this.panel, asks = tokens[state.query];
+      if (spec.panels.length > 1)
         controls.append(group("Sentence", "segments", spec.panels.map((panel, i) =>
           box("radio", this.name + "c", panel.name, i === state.choice, () => {
             state.choice = i;
@@ -270,23 +254,21 @@
             this.build();
             this.querySelector(`input[name="${this.name}c"]:checked`).focus();
           }))));
-      this.queries = this.panels[0].tokens.map((token, i) =>
+      this.queries = tokens.map((token, i) =>
         box("radio", this.name + "q", token, i === state.query, () => this.set({ query: i })));
       if (has("query")) controls.append(group("Query", "segments", this.queries));
       const switches = [];
-      const width = compute(this.panels[0], state).key[0].length;
+      const width = compute(this.panel, state).key[0].length;
       if (has("scaling"))
         switches.push(box("checkbox", "", `divide by √${width}`, state.scaling, (scaling) => this.set({ scaling })));
       if (has("causal"))
         switches.push(box("checkbox", "", "causal mask", state.causal, (causal) => this.set({ causal })));
       if (switches.length) controls.append(group("Switch", "switches", switches));
       if (has("hide") && !votes)
-        controls.append(group("Hide", "switches", this.panels[0].tokens.map((token, i) =>
+        controls.append(group("Hide", "switches", tokens.map((token, i) =>
           box("checkbox", "", token, state.hidden.has(i), () => this.hide(i)))));
       this.status = make("p", { className: "status", role: "status" });
-      this.views = votes ? [] : this.panels.map(() => this.view());
-      const heats = make("div", { className: "heats" }, ...this.views.map((view) => view.box));
-      const parts = votes ? [...this.sentence(), controls, ...this.another()] : [controls, ...(has("step") ? [this.stepper()] : []), heats];
+      const parts = votes ? [...this.sentence(), controls, ...this.another()] : [controls, ...(has("step") ? [this.stepper()] : []), this.view()];
       this.replaceChildren(...parts, this.status, ...(has("edit") && !votes ? [this.editor()] : []), this.tools());
       this.update();
       this.reserve();
@@ -294,7 +276,7 @@
 
     /* The words of the sentence, each of which a tap hides, and what comes of it. */
     sentence() {
-      this.words = this.panels[0].tokens.map((token, i) => {
+      this.words = this.panel.tokens.map((token, i) => {
         const word = button(token, () => this.hide(i));
         word.className = "word";
         word.append(make("small"));
@@ -309,7 +291,7 @@
     /* A field for another sentence, where the page runs: run.js has the page's code read it, and answers in `output`. */
     another() {
       if (!document.getElementById("guarded")?.dataset.run) return [];
-      const field = make("input", { type: "text", value: this.panels[0].tokens.join(" "), "aria-label": "Another sentence", autocomplete: "off", spellcheck: false });
+      const field = make("input", { type: "text", value: this.panel.tokens.join(" "), "aria-label": "Another sentence", autocomplete: "off", spellcheck: false });
       const form = make("form", { className: "another" }, field, make("button", { type: "submit" }, "Read this"), make("output"));
       form.addEventListener("submit", (event) => {
         event.preventDefault();
@@ -319,7 +301,7 @@
     }
 
     vote() {
-      const { state, spec, panels: [panel] } = this;
+      const { state, spec, panel } = this;
       const [, , , weights, context] = compute(panel, state).steps.map((rows) => rows[state.query]);
       this.words.forEach((word, i) => {
         const hidden = state.hidden.has(i);
@@ -342,37 +324,33 @@
     }
 
     view() {
-      const table = make("table", { className: "heatmap", role: "grid" });
-      const formula = make("div", { className: "formula" });
-      table.addEventListener("focusin", (event) => {
+      this.table = make("table", { className: "heatmap", role: "grid" });
+      this.formulaBox = make("div", { className: "formula" });
+      this.table.addEventListener("focusin", (event) => {
         const cell = event.target.closest("tbody td");
         if (!cell) return;
         const { state } = this, which = state.step === 4 ? "dim" : "key";
         const query = cell.parentNode.sectionRowIndex, column = cell.cellIndex - 1;
         if (query !== state.query || column !== state[which]) this.set({ query, [which]: column });
       });
-      return { table, formula, box: make("div", { className: "panel" }, make("div", { className: "heat" }, table), formula) };
+      return make("div", { className: "heats" }, make("div", { className: "panel" }, make("div", { className: "heat" }, this.table), this.formulaBox));
     }
 
     editor() {
       const details = make("details", { className: "editor", open: !!this.editing }, make("summary", {}, "Edit the numbers"));
       details.addEventListener("toggle", () => (this.editing = details.open));
-      const tables = this.matrices(this.panels).map(([p, name, rows]) => {
-        const shared = this.panels.every((other) => other[name] === rows), { name: head, tokens } = this.panels[p];
-        return this.editable((shared ? "" : head + " ") + name, rows, name[0] !== "W" && tokens);
-      });
+      const tables = matrices(this.panel).map(([name, rows]) => this.editable(name, rows));
       details.append(make("div", { className: "edits" }, ...tables));
       return details;
     }
 
-    editable(title, rows, tokens) {
+    editable(title, rows) {
       const table = make("table", { className: "numbers" }, make("caption", {}, title));
-      const names = rows[0].map((_, c) => (/embeddings$/.test(title) && this.spec.channels[c]) || String(c));
+      const names = rows[0].map((_, c) => (title === "embeddings" && this.spec.channels[c]) || String(c));
       table.createTHead().insertRow().append(make("td"), ...names.map((name) => make("th", { scope: "col" }, name)));
       const body = table.createTBody();
       rows.forEach((row, r) => {
-        const line = body.insertRow();
-        const name = tokens ? tokens[r] : String(r);
+        const line = body.insertRow(), name = this.panel.tokens[r];
         line.append(make("th", { scope: "row" }, name));
         row.forEach((number, c) => {
           const input = make("input", { type: "number", step: "0.1", inputMode: "decimal", "aria-label": `${title}, ${name}, ${names[c]}` });
@@ -400,80 +378,63 @@
       this.reset.setAttribute("aria-disabled", !this.changes());
     }
 
+    /* Fill in the table; returns what there is to say about its chosen cell. */
     tables() {
-      const { state } = this;
+      const { state, spec, panel } = this;
       this.queries.forEach((label, i) => (label.firstChild.checked = i === state.query));
       this.dots?.forEach((dot, i) => (dot.ariaCurrent = i === state.step ? "step" : null));
-      const all = this.panels.map((panel) => compute(panel, state));
-      this.scale(all.flatMap(({ steps }) => steps[state.step]).flat().filter(isFinite));
-      const said = this.panels.map((panel, i) => this.show(panel, this.views[i], all[i]));
-      return `${CAPTIONS[state.step]}. ${said.join(" ")}`;
-    }
-
-    /* Fill in one panel; returns what there is to say about its chosen cell. */
-    show(panel, view, all) {
-      const { state, spec } = this;
-      const rows = all.steps[state.step];
-      const last = state.step === 4;
-      const columns = last ? rows[0].map((_, i) => this.channel(panel, i)) : panel.tokens;
+      const all = compute(panel, state), rows = all.steps[state.step], last = state.step === 4;
+      const columns = last ? rows[0].map((_, i) => this.channel(i)) : panel.tokens;
       const column = Math.min(last ? state.dim : state.key, columns.length - 1);
       if (last) state.dim = column;
-      const title = (panel.name && spec.side ? panel.name + ": " : "") + CAPTIONS[state.step];
-      this.fill(view.table, title, rows, panel.tokens, columns, column);
-      const value = shown(rows[state.query][column], spec.digits);
+      this.fill(rows, columns, column);
+      this.formulaBox.innerHTML = this.said(panel, all, column);
       const where = `${panel.tokens[state.query]}${last ? ", number" : " to"} ${columns[column]}`;
-      view.formula.innerHTML = this.said(panel, all, column);
-      return `${spec.side ? panel.name + ", " : ""}${where}: ${value}.`;
+      return `${CAPTIONS[state.step]}. ${where}: ${shown(rows[state.query][column], spec.digits)}.`;
     }
 
     /* The name of a number of a context vector: its channel's, where values are the embeddings. */
-    channel(panel, i) {
-      return (panel.embeddings && !panel.W_value && this.spec.channels[i]) || String(i);
+    channel(i) {
+      return this.spec.channels[i] || String(i);
     }
 
     /* Room for the longest formula of any state, so that nothing below moves: as the figure opens, the
        longest of each step is tried. An edit may make one longer: then the figure grows. */
     reserve() {
-      const { spec, state } = this;
-      const scalings = spec.controls.includes("scaling") ? [false, true] : [state.scaling];
-      this.views.forEach(({ formula }, v) => {
-        const longest = ["", "", "", "", ""];
-        for (const panel of spec.side ? [spec.panels[v]] : spec.panels)
-          for (const scaling of scalings) {
-            const all = compute(panel, (this.state = { ...state, scaling, causal: false, hidden: new Set() }));
-            all.steps.forEach((rows, step) => rows.forEach((row, query) => row.forEach((_, column) => {
-              Object.assign(this.state, { step, query });
-              const html = this.said(panel, all, column);
-              if (html.length > longest[step].length) longest[step] = html;
-            })));
-          }
-        const shown = formula.innerHTML;
-        formula.style.minHeight = "";
-        formula.style.minHeight = `${Math.max(...longest.map((html) => ((formula.innerHTML = html), formula.offsetHeight)))}px`;
-        formula.innerHTML = shown;
-      });
+      const { spec, state, formulaBox: formula } = this;
+      if (!formula) return;
+      const longest = ["", "", "", "", ""];
+      for (const panel of spec.panels)
+        for (const scaling of spec.controls.includes("scaling") ? [false, true] : [state.scaling]) {
+          const all = compute(panel, (this.state = { ...state, scaling, causal: false, hidden: new Set() }));
+          all.steps.forEach((rows, step) => rows.forEach((row, query) => row.forEach((_, column) => {
+            Object.assign(this.state, { step, query });
+            const html = this.said(panel, all, column);
+            if (html.length > longest[step].length) longest[step] = html;
+          })));
+        }
       this.state = state;
+      const shown = formula.innerHTML;
+      formula.style.minHeight = "";
+      formula.style.minHeight = `${Math.max(...longest.map((html) => ((formula.innerHTML = html), formula.offsetHeight)))}px`;
+      formula.innerHTML = shown;
     }
 
-    /* The scale of all panels, so that they can be compared: weights go from 0 to 1, whatever they are. */
-    scale(values) {
-      const smallest = Math.min(...values), largest = Math.max(...values), weights = this.state.step === 3;
-      const high = Math.max(Math.abs(smallest), Math.abs(largest));
-      const low = smallest > high / 2 && smallest < high ? smallest : 0;
-      this.shades = { smallest, largest, low: weights ? 0 : low, high: weights ? 1 : high };
-    }
-
-    fill(table, title, rows, names, columns, chosen) {
-      const { state, spec } = this;
-      const layout = JSON.stringify([names, columns]);
+    fill(rows, columns, chosen) {
+      const { state, spec, table, panel: { tokens } } = this;
+      const layout = JSON.stringify([tokens, columns]);
       if (table.dataset.layout !== layout) {
         table.dataset.layout = layout;
         table.replaceChildren(make("caption"), make("thead"), make("tbody"));
         table.tHead.insertRow().append(make("td"), ...columns.map((name) => make("th", { scope: "col" }, name)));
-        for (const name of names)
+        for (const name of tokens)
           table.tBodies[0].insertRow().append(make("th", { scope: "row" }, name), ...columns.map(() => make("td")));
       }
-      const { low, high, smallest, largest } = this.shades;
+      // Weights are shaded from 0 to 1, whatever they are.
+      const values = rows.flat().filter(isFinite), weights = state.step === 3;
+      const smallest = Math.min(...values), largest = Math.max(...values);
+      const high = weights ? 1 : Math.max(Math.abs(smallest), Math.abs(largest));
+      const low = !weights && smallest > high / 2 && smallest < high ? smallest : 0;
       const text = (value) => shown(value, spec.digits);
       rows.forEach((row, i) => {
         const line = table.tBodies[0].rows[i];
@@ -490,9 +451,8 @@
       });
       const kind = smallest < 0 ? (largest > 0 ? " both" : " n") : "";
       const ends = kind ? ["-" + text(high), kind === " n" ? "0" : text(high)] : [low ? text(low) : "0", text(high)];
-      table.caption.innerHTML = `<b></b> <span class="key"><span>${ends[0]} <i class="bar${kind}"></i> ${ends[1]}</span>` +
+      table.caption.innerHTML = `<b>${CAPTIONS[state.step]}</b> <span class="key"><span>${ends[0]} <i class="bar${kind}"></i> ${ends[1]}</span>` +
         (table.querySelector("td.z") ? ' <span><i class="hatch"></i> masked</span>' : "") + "</span>";
-      table.caption.firstChild.textContent = title;
     }
 
     said(panel, all, column) {
@@ -514,7 +474,7 @@
       const escaped = (text) => make("i", {}, text).innerHTML;
       const from = escaped(panel.tokens[i]);
       const to = escaped(panel.tokens[j] || "");
-      const name = escaped(this.channel(panel, j));
+      const name = escaped(this.channel(j));
       const sum = (left, right) => left.map((one, at) => `<span>${brief(one)}·${brief(right[at])}</span>`).join(" + ");
       const before = all.steps[state.step - 1];
       const stays = (why) => [why, brief(before[i][j]), "→"];

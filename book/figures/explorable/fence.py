@@ -6,18 +6,13 @@
       - [1.2, 0.0, 0.0, 0.3]
       - [0.8, 0.8, 0.2, 0.0]
       - [0.9, 0.0, 0.0, 0.9]
-    W_query = to_query: …    # optional, together with W_key and W_value; or leave all three out
     weights = weights:       # what the page computes, and the figure must derive as it opens; without
-                             # numbers. All rows, or where a query is named that row; so may scores,
-                             # scaled, masked and context
-    by_hand: W_key W_value   # what has no `= expression`, since no code of the page holds it: of the
-                             # tokens, the votes, the matrices and the weights
+                             # numbers. All rows, or where a query is named that row
     query: bank              # the token that asks first, a word or a position; without it, the one
                              # that gives another the largest weight
     step: weights            # where it opens: scores, scaled, masked, weights or context
-    causal: false            # how the switches stand at first; `causal = expression` is compared, too
+    causal: false            # how the switches stand at first
     scaling: false
-    hidden: mud              # tokens that nobody may attend to at first
     digits: 4                # decimal places shown
     channels: water money person   # the names of the embeddings' columns, for who edits them
     controls: query step causal scaling hide edit     # which controls the reader gets
@@ -27,8 +22,8 @@
                              # query; the columns of the values vote for these words, a word is
                              # hidden by a tap (controls: hide), and the winner is said
 
-`choices:` lists alternatives, of which the reader sees one at a time, and `heads:` lists panels
-that stand side by side. Each item has a `name` and the keys that differ in it.
+`choices:` lists alternatives, of which the reader sees one at a time; each has a `name` and the keys that
+differ in it.
 
 An expression looks up, indexes and reckons; it calls nothing, so no hidden code runs. `make update` fills
 in what it gives: a number keeps the decimal places that it has, and a new one gets two more than are shown.
@@ -51,28 +46,23 @@ from literate.fence import Fence, Misread
 from literate.numerals import rounded
 
 CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")
-SETS = ("choices", "heads")
-EMBEDDED = ("embeddings", "W_query", "W_key", "W_value")
 PROJECTED = ("queries", "keys", "values")
-MATRICES = (*EMBEDDED, *PROJECTED)
-WORDS, SWITCHES = ("tokens", "votes"), ("causal", "scaling")
-NAMED = (*WORDS, *SWITCHES, *MATRICES, *STEPS)  # what may name an expression
+MATRICES = ("embeddings", *PROJECTED)
+COMPUTED = ("tokens", *MATRICES, "weights")  # each names the expression that it shows
 MOST_TOKENS = 12
 NOISE = 1e-5  # by which numbers of the page, which are float32, move from machine to machine
 
 
 @dataclass
 class Explorable:
-    """An `attention` fence, read and found right. `side` says that the panels are heads."""
+    """An `attention` fence, read and found right."""
 
     panels: list[Panel]
-    side: bool = False
     caption: str = "Attention, step by step"
     query: int | None = None
     step: int = 0
     causal: bool = False
     scaling: bool = False
-    hidden: list[int] = field(default_factory=list)
     digits: int = 4
     controls: list[str] = field(default_factory=lambda: [c for c in CONTROLS if c != "hide"])
     votes: list[str] = field(default_factory=list)
@@ -81,7 +71,7 @@ class Explorable:
 
     def steps(self, panel: Panel) -> dict[str, Rows]:
         """Return the steps of a panel as the figure opens."""
-        return compute(panel, causal=self.causal, scaling=self.scaling, hidden=self.hidden)
+        return compute(panel, causal=self.causal, scaling=self.scaling)
 
 
 class Entry(NamedTuple):
@@ -111,19 +101,11 @@ class Parsed(NamedTuple):
     panels: list[dict[str, Entry]]
 
     @property
-    def named(self) -> list[Entry]:
-        """All that may name an expression, in the order of the text."""
-        every = [entry for panel in (self.shared, *self.panels) for entry in panel.values()]
-        places = {entry.key.start_mark.index: entry for entry in every if entry.name in NAMED}
-        return [places[at] for at in sorted(places)]
-
-    @property
     def computed(self) -> list[Entry]:
-        return [entry for entry in self.named if entry.expression]
-
-    @property
-    def by_hand(self) -> list[str]:
-        return str(self.shared["by_hand"].value).split() if "by_hand" in self.shared else []
+        """All that the page computes, in the order of the text."""
+        every = [entry for panel in (self.shared, *self.panels) for entry in panel.values()]
+        places = {entry.key.start_mark.index: entry for entry in every if entry.name in COMPUTED}
+        return [places[at] for at in sorted(places)]
 
 
 def parse(body: str) -> Parsed:
@@ -133,14 +115,12 @@ def parse(body: str) -> Parsed:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ValueError(f"line {line} of the fence: {error.problem}") from None
-    shared = _entries(root, (*NAMED, *SETTINGS, "by_hand", *SETS))
-    panels = [shared]
-    for kind in SETS:
-        if kind in shared:
-            items = shared[kind].node.value
-            shared[kind].check(isinstance(items, list) and len(items) > 1, "two or more items")
-            panels = [shared | _entries(item, ("name", *NAMED)) for item in items]
-    return Parsed(shared, panels)
+    shared = _entries(root, (*COMPUTED, *SETTINGS, "choices"))
+    if "choices" not in shared:
+        return Parsed(shared, [shared])
+    items = shared["choices"].node.value
+    shared["choices"].check(isinstance(items, list) and len(items) > 1, "two or more items")
+    return Parsed(shared, [shared | _entries(item, ("name", *COMPUTED)) for item in items])
 
 
 def _entries(node: yaml.Node | None, known: tuple[str, ...]) -> dict[str, Entry]:
@@ -150,7 +130,7 @@ def _entries(node: yaml.Node | None, known: tuple[str, ...]) -> dict[str, Entry]
     entries: dict[str, Entry] = {}
     for key, value in node.value:
         name, _, expression = str(key.value).partition(" = ")
-        if name not in known or (expression and name not in NAMED) or name in entries:
+        if name not in known or (expression and name not in COMPUTED) or name in entries:
             wrong = "is given twice" if name in entries else f"is none of {', '.join(known)}"
             raise ValueError(f"line {key.start_mark.line + 1} of the fence: {key.value!r} {wrong}")
         entries[name] = Entry(key, name, expression.strip(), value)
@@ -167,19 +147,19 @@ def read(body: str) -> Explorable:
         ValueError: "line N of the fence: …", what came and what was wanted.
     """
     shared, panels = parse(body)
-    spec = Explorable([_panel(entries) for entries in panels], side="heads" in shared)
+    spec = Explorable([_panel(entries) for entries in panels])
     tokens = spec.panels[0].tokens
     for entries, panel in zip(panels, spec.panels, strict=True):
-        same = panel.tokens == tokens or (not spec.side and len(panel.tokens) == len(tokens))
-        entries["tokens"].check(same, "as many words in each choice, the same ones in each head")
+        as_many = len(panel.tokens) == len(tokens)
+        entries["tokens"].check(as_many, "as many words in each choice")
     for name, read_setting in SETTINGS.items():
         if name in shared:
             setattr(spec, name, read_setting(shared[name], tokens))
     for panel in spec.panels:
         if spec.votes:
             columns = len(spec.steps(panel)["context"][0])
-            fits = spec.query is not None and not spec.side and len(spec.votes) == columns
-            shared["votes"].check(fits, f"a query, no heads, and {columns} words as the values say")
+            fits = spec.query is not None and len(spec.votes) == columns
+            shared["votes"].check(fits, f"a query, and {columns} words as the values say")
         if spec.channels:
             columns = len(panel.matrices.get("embeddings", [[]])[0])
             shared["channels"].check(len(spec.channels) == columns, f"{columns} words")
@@ -188,24 +168,19 @@ def read(body: str) -> Explorable:
 
 def _panel(entries: dict[str, Entry]) -> Panel:
     """Read one panel, and see that its shapes fit each other."""
-    projected = [name for name in PROJECTED if name in entries]
-    embedded = [name for name in EMBEDDED if name in entries]
-    wanted = PROJECTED if projected else EMBEDDED if len(embedded) > 1 else EMBEDDED[:1]
+    projected = any(name in entries for name in PROJECTED)
+    wanted = PROJECTED if projected else ("embeddings",)
     missing = [name for name in ("tokens", *wanted) if name not in entries]
-    if missing or (projected and embedded):
-        both = "; embeddings and queries exclude each other" if projected and embedded else ""
+    if missing or (projected and "embeddings" in entries):
+        both = "; embeddings and queries exclude each other" if not missing else ""
         at = next(iter(entries.values())).key.start_mark.line + 1
         raise ValueError(f"line {at} of the fence: wanted {', '.join(('tokens', *wanted))}{both}")
     tokens = _words(entries["tokens"])
     entries["tokens"].check(len(tokens) <= MOST_TOKENS, f"{MOST_TOKENS} words at most")
-    matrices: dict[str, Rows] = {}
-    for name in wanted:
-        rows = len(matrices["embeddings"][0]) if name.startswith("W_") else len(tokens)
-        matrices[name] = _matrix(entries[name], rows)
-    for query, key in (("queries", "keys"), ("W_query", "W_key")):
-        if query in matrices:
-            columns = len(matrices[query][0])
-            entries[key].check(len(matrices[key][0]) == columns, f"{columns} columns as {query}")
+    matrices = {name: _matrix(entries[name], len(tokens)) for name in wanted}
+    if projected:
+        columns = len(matrices["queries"][0])
+        entries["keys"].check(len(matrices["keys"][0]) == columns, f"{columns} columns as queries")
     return Panel(tokens, matrices, str(entries["name"].value) if "name" in entries else "")
 
 
@@ -230,37 +205,41 @@ def _words(entry: Entry, known: tuple[str, ...] = ()) -> list[str]:
     return words
 
 
-def _place(entry: Entry, value: object, tokens: list[str]) -> int:
+def _place(entry: Entry, tokens: list[str]) -> int:
     """Return the position of a token given by its word, which must name one position, or its number."""
+    value = entry.value
     places = [i for i, word in enumerate(tokens) if value in (word, i, str(i))]
     right = len(places) == 1 and not isinstance(value, bool)
     entry.check(right, f"one of {' '.join(tokens)}, or a position where a word repeats")
     return places[0]
 
 
-def _is(entry: Entry, holds: bool, wanted: str) -> Any:
-    entry.check(holds, wanted)
+def _switch(entry: Entry, _: list[str]) -> bool:
+    entry.check(isinstance(entry.value, bool), "true or false")
+    return entry.value
+
+
+def _digits(entry: Entry, _: list[str]) -> int:
+    entry.check(type(entry.value) is int and 0 <= entry.value <= 6, "a number from 0 to 6")
+    return entry.value
+
+
+def _room(entry: Entry, _: list[str]) -> list[float]:
+    entry.check(isinstance(entry.value, list) and len(entry.value) == 2, "two heights")
     return entry.value
 
 
 # What is said once for the whole figure, and how each is read.
 SETTINGS: dict[str, Callable[[Entry, list[str]], Any]] = {
     "caption": lambda entry, _: str(entry.value),
-    "query": lambda entry, tokens: _place(entry, entry.value, tokens),
+    "query": _place,
     "step": lambda entry, _: STEPS.index(_words(entry, STEPS)[0]),
-    "causal": lambda entry, _: _is(entry, isinstance(entry.value, bool), "true or false"),
-    "scaling": lambda entry, _: _is(entry, isinstance(entry.value, bool), "true or false"),
-    "hidden": lambda entry, tokens: [
-        _place(entry, word, tokens) for word in str(entry.value).split()
-    ],
-    "digits": lambda entry, _: _is(
-        entry, type(entry.value) is int and 0 <= entry.value <= 6, "a number from 0 to 6"
-    ),
+    "causal": _switch,
+    "scaling": _switch,
+    "digits": _digits,
     "controls": lambda entry, _: _words(entry, CONTROLS),
     "votes": lambda entry, _: _words(entry),
-    "room": lambda entry, _: _is(
-        entry, isinstance(entry.value, list) and len(entry.value) == 2, "two heights"
-    ),
+    "room": _room,
     "channels": lambda entry, _: _words(entry),
 }
 
@@ -269,31 +248,26 @@ SETTINGS: dict[str, Callable[[Entry, list[str]], Any]] = {
 
 
 def program(fence: Fence) -> str:
-    """Return the code that prints, as JSON, each value that the figure in `fence` names; "" for none.
+    """Return the code that prints, as JSON, each value that the figure in `fence` shows.
 
-    Each expression stands in the line of the code that it has in the fence. Raises Misread where
-    something is neither named nor by hand, or its expression is none.
+    Each expression stands in the line of the code that it has in the fence. Raises Misread where one is
+    missing, or is none.
     """
     try:
         parsed = parse(fence.text)
     except ValueError:  # `read` says what is wrong
         return ""
-    by_hand, code = parsed.by_hand, [""] * fence.text.count("\n")
-    for entry in parsed.named:
-        at, name, expression = entry.key.start_mark.line, entry.name, entry.expression
-        if name not in SWITCHES and bool(expression) == (name in by_hand):
-            what = f"{name} names no expression; wanted `{name} = …:`, or `by_hand: {name}`"
-            if expression:
-                what = f"{name} is by hand, and names {expression}"
+    code = [""] * fence.text.count("\n")
+    for entry in parsed.computed:
+        at = entry.key.start_mark.line
+        if not entry.expression:
+            what = f"{entry.name} names no expression; wanted `{entry.name} = …:`"
             raise Misread(fence.line + 1 + at, what)
-        if expression:
-            check_expression(expression, fence.line + 1 + at)
-            code[at] += f"({expression}), "
-    if any("weights" not in (*by_hand, *panel) for panel in parsed.panels):
+        check_expression(entry.expression, fence.line + 1 + at)
+        code[at] += f"({entry.expression}), "
+    if any("weights" not in panel for panel in parsed.panels):
         what = "the figure names no weights, so nothing says that it derives those of the page"
-        raise Misread(fence.line, f"{what}; wanted `weights = …:`, or `by_hand: weights`")
-    if not any(code):
-        return ""
+        raise Misread(fence.line, f"{what}; wanted `weights = …:`")
     code[0] = BEGIN + code[0]
     code[-1] += END
     return "\n".join(code) + "\n"
@@ -326,14 +300,12 @@ def filled(body: str, values: list) -> str:
     for entry, value in reversed(list(zip(parsed.computed, values, strict=True))):
         if entry.name in MATRICES:
             text = _fill_matrix(text, entry, value, digits + 2)
-        elif entry.name not in STEPS:
+        elif entry.name == "tokens":
             text = _fill_words(text, entry, words_of(entry.name, value))
     spec = read(text)
     computed = {id(entry): value for entry, value in zip(parsed.computed, values, strict=True)}
     for panel, entries in zip(spec.panels, parsed.panels, strict=True):
-        for step, derived in spec.steps(panel).items():
-            if step in entries and id(entries[step]) in computed:
-                _check_step(spec, step, derived, computed[id(entries[step])])
+        _check_weights(spec, spec.steps(panel)["weights"], computed[id(entries["weights"])])
     return text
 
 
@@ -370,24 +342,17 @@ def _rows(name: str, value: Any) -> Rows:
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """Return the words of `value`: a text, or a list of words; of a switch, whether it is on."""
-    if name in SWITCHES and isinstance(value, bool):
-        return ["true" if value else "false"]
+    """Return the words of `value`: a text, or a list of words."""
     words = value.split() if isinstance(value, str) else value
     right = isinstance(words, list) and all(isinstance(word, str | int) for word in words)
-    if name in SWITCHES or not right or any(len(str(word).split()) != 1 for word in words):
-        wanted = "true or false" if name in SWITCHES else "words without blanks"
-        raise ValueError(f"{name} wants {wanted}, got {value!r}")
+    if not right or any(len(str(word).split()) != 1 for word in words):
+        raise ValueError(f"{name} wants words without blanks, got {value!r}")
     return [str(word) for word in words]
 
 
 def _fill_words(text: str, entry: Entry, words: list[str]) -> str:
     node = entry.node
-    before = (
-        [str(item.value) for item in node.value]
-        if isinstance(node.value, list)
-        else node.value.split()
-    )
+    before = _words(entry) if node.value else []
     if before == words:
         return text
     plain = re.fullmatch(r"[^\W\d_][\w' -]*", joined := " ".join(words))
@@ -395,21 +360,22 @@ def _fill_words(text: str, entry: Entry, words: list[str]) -> str:
     return f"{text[: entry.key.end_mark.index]}: {written}{text[node.end_mark.index :]}"
 
 
-def _check_step(spec: Explorable, step: str, derived: Rows, value: Any) -> None:
-    """Raise ValueError unless the figure shows of a step what the page computes: all rows, or the query's."""
+def _check_weights(spec: Explorable, derived: Rows, value: Any) -> None:
+    """Raise ValueError unless the figure derives the weights that the page computes: all rows, or the query's."""
     rows = value if isinstance(value, list) and value and isinstance(value[0], list) else [value]
     if rows is not value and spec.query is None:
-        raise ValueError(f"{step} is one row of the page, and no query says which")
+        raise ValueError("weights is one row of the page, and no query says which")
     wanted = derived if rows is value else [derived[spec.query or 0]]
     if [len(row) if isinstance(row, list) else 0 for row in rows] != [len(row) for row in wanted]:
         shape = f"{len(wanted)} rows of {len(wanted[0])} numbers"
-        raise ValueError(f"the figure derives {step} of {shape}; the page computes {value}")
+        raise ValueError(f"the figure derives weights of {shape}; the page computes {value}")
     for place, (row, computed) in enumerate(zip(wanted, rows, strict=True)):
         for column, (number, other) in enumerate(zip(row, computed, strict=True)):
             if not isinstance(other, int | float):
-                raise ValueError(f"{step} wants numbers; the page computes {other}")
-            room = NOISE * max(1.0, abs(other)) if math.isfinite(other) else 0.0
-            shown = {rounded(other + by, spec.digits) for by in (-room, 0.0, room)}
+                raise ValueError(f"weights wants numbers; the page computes {other}")
+            shown = {
+                rounded(number, spec.digits) for number in (other - NOISE, other, other + NOISE)
+            }
             if rounded(number, spec.digits) not in shown:
                 derives = f"the figure derives {number:.6f}, and the page computes {other}"
-                raise ValueError(f"row {place}, column {column} of the {step}: {derives}")
+                raise ValueError(f"row {place}, column {column} of the weights: {derives}")
