@@ -30,7 +30,7 @@ PROJECT = Project(
             check=_check,
             body=Shown(fence.program, fence.filled),
             numbers=_numbers,
-            told=re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE),
+            caption=re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE),
             stands_for="*An interactive figure stands here on [the page]({address}).*",
         ),
     },

@@ -28,7 +28,7 @@ LABELS = "labels"  # stands as the language of a fence that is the opening line 
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
 CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7}) \S")
-HIDDEN = re.compile(rf"{HIDES}+ *(?:{'|'.join(RUNS)}) *")
+COMMENTED_CODE = re.compile(rf"{HIDES}+ *(?:{'|'.join(RUNS)}) *")
 NO_KIND = Kind()
 
 
@@ -301,7 +301,7 @@ def _hidden(fences: list[Fence], text: str) -> list[Fence]:
     """Return the comments of a page that hold code, from `<!-- python` to `-->`, each as a fence."""
     lines, found, start = blank_out(fences, text), [], 0
     for number, line in enumerate(lines, 1):
-        if HIDDEN.fullmatch(line):
+        if COMMENTED_CODE.fullmatch(line):
             start = number
         elif start and line.strip() == "-->":
             code = "".join(one + "\n" for one in lines[start : number - 1])

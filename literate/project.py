@@ -41,7 +41,7 @@ class Kind:
 
     `check` is given the text of a fence and its options, and raises ValueError where it cannot be drawn,
     with "line N of the fence" where there is one. `body` and `opening` say which values its text and its
-    opening line show, and `numbers` which numbers of the text are such values; `told` matches what in the
+    opening line show, and `numbers` which numbers of the text are such values; `caption` matches what in the
     text is prose. Where a page is taken away, `stands_for` takes the place of a fence; {address} is that
     of its page.
     """
@@ -51,7 +51,7 @@ class Kind:
     body: Shown | None = None
     opening: Shown | None = None
     numbers: Callable[[str], Iterable[str]] | None = None
-    told: re.Pattern[str] | None = None
+    caption: re.Pattern[str] | None = None
     stands_for: str = ""
 
 

@@ -40,12 +40,12 @@ MONTHS = (  # in the language of the text, whatever that of the machine
     "January|February|March|April|May|June|July|August|September|October|November|December"
 )
 LIST = r"\d[\d.]*(?:(?:,|,? and|,? or)\s\d[\d.]*)*"
-UNTOLD = (  # whose attributes no reader is told
+OPAQUE = (  # markup of which a reader gets no attribute
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
     r"<!--(?s:.*?)(?:-->|\Z)",
 )
-HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are names
-    *UNTOLD,
+NOT_PROSE = (  # what is no prose: markup, addresses, code, and numbers that are names
+    *OPAQUE,
     r"<[a-zA-Z/][^<>]*>",
     r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*",
     r"^ *\[[^\]\n^][^\]\n]*\]: +\S+",
@@ -69,16 +69,16 @@ PIECES = re.compile(
     r"|\d+(?:[.,]\d+)*(?P<last>\*\*?)\d+(?:[.,]\d+)*(?P=last)\d*"
     r"|(?P<first>\*\*?)\d+(?:[.,]\d+)*(?P=first)\d+"
 )
-SILENT = re.compile("|".join(UNTOLD))
+OPAQUE_MARKUP = re.compile("|".join(OPAQUE))
 SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of code, numbers alone
-SPOKEN = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
+TEXT_ATTRIBUTE = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
 HEADING = re.compile(r"(?P<level>#+) +(?:\d+\. +)?(?P<name>.*?)(?: +\{.*\})? *$")
 APART = ("Sources", "Dates", "Versions")
-TOLD = ("title", "caption", "varies")  # options of a fence that a reader sees as text
+TEXT_OPTIONS = ("title", "caption", "varies")  # options of a fence that a reader sees as text
 LINK = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))(?:#[^()\s]*)?\)")
 PLACE = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))?(?:#(?P<anchor>[^()\s]*))?(?=[)\s])")
 CELL = re.compile(r"\[(?P<text>[^\[\]]*)\]\(#(?P<name>[a-z][a-z_]*)(?P<index>(?:-\d+){2,})\)")
-SAID = "</desc>"  # ends what a drawing is said to show, and its own words begin
+END_OF_DESC = "</desc>"  # ends the description of a drawing; its own words begin
 PARAGRAPHS = re.compile(r"\f|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n\s*\|")
 SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`(\[\"$])")
 PICTURE = re.compile(r"<(?:svg|text|figcaption)\b")
@@ -158,7 +158,7 @@ class Paragraph(NamedTuple):
     def complaints(self) -> Iterator[tuple[int, str]]:
         """Yield (line, complaint) for each number that nothing holds, and each wrong equation."""
         sources = _outwards(self.text.sources, self.line)
-        # What a picture or a notebook shows is told before it is computed.
+        # The text of a picture or of a notebook stands before what computes it.
         everywhere = self.text.is_notebook or PICTURE.search(self.lines) is not None
         reached: dict[int, int] = {}  # of each source, by its line, the place of the last quoted
         earlier: set[float] = set()
@@ -328,12 +328,12 @@ def _prose(page: Page) -> str:
     """Return the text of `page` without its fences, but for their captions and titles."""
     lines = blank_out(page.fences, page.shown)
     for fence in page.fences:
-        lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
-        told_by = page.kind(fence).told
-        if told_by and (caption := told_by.search(fence.text)):
+        lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TEXT_OPTIONS)
+        pattern = page.kind(fence).caption
+        if pattern and (caption := pattern.search(fence.text)):
             first = fence.line + fence.text.count("\n", 0, caption.start())
-            told = caption[0].split("\n")
-            lines[first : first + len(told)] = told
+            rows = caption[0].split("\n")
+            lines[first : first + len(rows)] = rows
     return "\n".join(lines)
 
 
@@ -341,7 +341,7 @@ def _prose(page: Page) -> str:
 def _markup(names: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of what is no prose; a number after one of the `names` belongs to it."""
     named = rf"\b(?:{'|'.join(names)})\s{LIST}" if names else r"(?!)"
-    return re.compile("|".join([*HIDDEN, named]), re.MULTILINE)
+    return re.compile("|".join([*NOT_PROSE, named]), re.MULTILINE)
 
 
 def _mask(text: str, names: tuple[str, ...]) -> str:
@@ -367,11 +367,11 @@ def _blank(match: re.Match) -> str:
     if SPAN.fullmatch(match[0]):
         return match[0]
     blank = re.sub(r"[^\n]", " ", match[0])
-    if match[0] == SAID:
+    if match[0] == END_OF_DESC:
         return "\f" + blank[1:]
-    if match[0][0] in "<{" and not SILENT.fullmatch(match[0]):
-        for spoken in SPOKEN.finditer(match[0]):
-            blank = blank[: spoken.start(1)] + spoken[1] + blank[spoken.end(1) :]
+    if match[0][0] in "<{" and not OPAQUE_MARKUP.fullmatch(match[0]):
+        for attribute in TEXT_ATTRIBUTE.finditer(match[0]):
+            blank = blank[: attribute.start(1)] + attribute[1] + blank[attribute.end(1) :]
     return blank
 
 

@@ -413,11 +413,13 @@ def test_the_line_where_a_page_was_stopped_is_found_whatever_its_name(book, stuc
         assert run.all()[0].line == 3
 
 
-STARTS = "import subprocess\np = subprocess.Popen(['sleep', '999'], start_new_session=True)\nprint(p.pid)"
+LEAVES_RUNNING = "import subprocess\np = subprocess.Popen(['sleep', '999'], start_new_session=True)\nprint(p.pid)"
 
 
 @LINUX
-@pytest.mark.parametrize("blocks", [[STARTS], [STARTS, "after = 1"]], ids=["ended", "left"])
+@pytest.mark.parametrize(
+    "blocks", [[LEAVES_RUNNING], [LEAVES_RUNNING, "after = 1"]], ids=["ended", "left"]
+)
 def test_what_a_page_leaves_running_is_killed(book, blocks):
     run = runner.Run(book.read(code(*blocks)))
     pid = int(run.upto(run.blocks[0]).printed)
