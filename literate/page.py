@@ -19,7 +19,7 @@ import yaml
 from literate import session, settings
 from literate.errors import Misread, PageError, name_of, page_error
 from literate.fence import HIDES, RUNS, SESSION, Fence, blank_out, check_shown
-from literate.project import PLAIN, Kind, Project
+from literate.project import PLAIN, Kind, PageText, Project
 from literate.settings import root_of
 from literate.site import site_of
 
@@ -166,6 +166,14 @@ class Page:
                 return include.file, include.numbers[at]
         return self.path, line
 
+    def prose_problems(self) -> list[Misread]:
+        """Return what the project finds wrong with the text."""
+        return self.project.prose.problems(self.as_text) if self.project.prose else []
+
+    @property
+    def as_text(self) -> PageText:
+        return PageText(self.path, self.shown, self.fences, text_at)
+
     def error(self, line: int, message: str) -> PageError:
         return PageError(self.path, line, message)
 
@@ -236,6 +244,11 @@ def read(path: str | Path) -> Page:
     if problems:
         raise page_error(path, [_in_drawing(problem, ours, text) for problem in problems])
     return Page(path, root, text, shown, fences, blocks, ours)
+
+
+def text_at(path: Path) -> PageText:
+    """Read the page at `path` for a check of its text."""
+    return read(path).as_text
 
 
 def _in_drawing(problem: Misread, ours: Project, text: str) -> Misread:
