@@ -1,18 +1,13 @@
 """What this book adds to the checker; pyproject.toml names it."""
 
-import re
 from pathlib import Path
 
-from book import drawing, html, rules
+from book import drawing, html, prose, rules
 from book.figures import labels, options
 from book.figures.explorable import fence
 from book.heading import heading
 from literate.fence import SHOWN
-from literate.project import Drawings, Kind, Project, Shown
-
-
-def _numbers(body: str) -> list[str]:
-    return [cell.value for cell in fence.computed_cells(body)]
+from literate.project import Drawings, Kind, Project, Prose, Shown
 
 
 def _check(body: str, options: dict[str, str]) -> None:
@@ -26,11 +21,9 @@ PROJECT = Project(
         "output": Kind(
             options.OPTIONS, options.check, opening=Shown(labels.program, labels.filled)
         ),
-        "attention": Kind(
+        prose.EXPLORABLE: Kind(
             check=_check,
             body=Shown(fence.program, fence.filled),
-            numbers=_numbers,
-            told=re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE),
             stands_for="*An interactive figure stands here on [the page]({address}).*",
         ),
     },
@@ -40,7 +33,7 @@ PROJECT = Project(
     check=rules.check,
     solution=rules.solution,
     heading=heading,
-    names=("Llama", "Debian"),
+    prose=Prose(prose.quotes, prose.problems),
     files=rules.FILES,
     code=Path(__file__).parent,
 )

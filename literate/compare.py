@@ -48,7 +48,7 @@ NUMBER = re.compile(
 )
 MOVABLE = 20  # one number in so many may use its allowance
 SHOWN = 8  # lines shown
-MOST = 200  # differences told
+MOST = 200  # differences returned
 WIDEST = 160  # characters of a line
 
 

@@ -19,7 +19,7 @@ import yaml
 from literate import session, settings
 from literate.errors import Misread, PageError, name_of, page_error
 from literate.fence import HIDES, RUNS, SESSION, Fence, blank_out, check_shown
-from literate.project import PLAIN, Kind, Project
+from literate.project import PLAIN, Kind, PageText, Project
 from literate.settings import root_of
 from literate.site import site_of
 
@@ -28,7 +28,7 @@ LABELS = "labels"  # stands as the language of a fence that is the opening line 
 FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<data>.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 METADATA = re.compile(r" {0,3}[A-Za-z0-9_-]+:")
 CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7}) \S")
-HIDDEN = re.compile(rf"{HIDES}+ *(?:{'|'.join(RUNS)}) *")
+COMMENTED_CODE = re.compile(rf"{HIDES}+ *(?:{'|'.join(RUNS)}) *")
 NO_KIND = Kind()
 
 
@@ -166,6 +166,14 @@ class Page:
                 return include.file, include.numbers[at]
         return self.path, line
 
+    def prose_problems(self) -> list[Misread]:
+        """Return what the project finds wrong with the text."""
+        return self.project.prose.problems(self.as_text) if self.project.prose else []
+
+    @property
+    def as_text(self) -> PageText:
+        return PageText(self.path, self.shown, self.fences, text_at)
+
     def error(self, line: int, message: str) -> PageError:
         return PageError(self.path, line, message)
 
@@ -238,6 +246,11 @@ def read(path: str | Path) -> Page:
     return Page(path, root, text, shown, fences, blocks, ours)
 
 
+def text_at(path: Path) -> PageText:
+    """Read the page at `path` for a check of its text."""
+    return read(path).as_text
+
+
 def _in_drawing(problem: Misread, ours: Project, text: str) -> Misread:
     """Return `problem` with the name of the drawing that its line shows, if any."""
     return Misread(problem.line, f"{ours.drawings.named(text, problem.line)}{problem}")
@@ -301,7 +314,7 @@ def _hidden(fences: list[Fence], text: str) -> list[Fence]:
     """Return the comments of a page that hold code, from `<!-- python` to `-->`, each as a fence."""
     lines, found, start = blank_out(fences, text), [], 0
     for number, line in enumerate(lines, 1):
-        if HIDDEN.fullmatch(line):
+        if COMMENTED_CODE.fullmatch(line):
             start = number
         elif start and line.strip() == "-->":
             code = "".join(one + "\n" for one in lines[start : number - 1])

@@ -5,10 +5,10 @@ pyproject.toml:
 
     [tool.literate]
     project = "house.rules:PROJECT"   # the module and the name of a `Project`
-    prose = true                      # a number of the text is one that its page prints or computes with
 """
 
-import re
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,17 +41,14 @@ class Kind:
 
     `check` is given the text of a fence and its options, and raises ValueError where it cannot be drawn,
     with "line N of the fence" where there is one. `body` and `opening` say which values its text and its
-    opening line show, and `numbers` which numbers of the text are such values; `told` matches what in the
-    text is prose. Where a page is taken away, `stands_for` takes the place of a fence; {address} is that
-    of its page.
+    opening line show. Where a page is taken away, `stands_for` takes the place of a fence; {address} is that of
+    its page.
     """
 
     options: Options = field(default_factory=dict)
     check: Callable[[str, dict[str, str]], object] = _nothing
     body: Shown | None = None
     opening: Shown | None = None
-    numbers: Callable[[str], Iterable[str]] | None = None
-    told: re.Pattern[str] | None = None
     stands_for: str = ""
 
 
@@ -67,6 +64,26 @@ class Drawings:
     named: Callable[[str, int], str] = lambda text, line: ""
 
 
+class PageText(NamedTuple):
+    """The text of a page with its drawings in it, its fences, and a function that reads another page so."""
+
+    path: Path
+    shown: str
+    fences: list[Fence]
+    read: Callable[[Path], PageText]
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A check of a page's text, which may fail while each block holds.
+
+    `needed` says whether a page has anything to check; `problems` returns what is wrong.
+    """
+
+    needed: Callable[[PageText], bool]
+    problems: Callable[[PageText], list[Misread]]
+
+
 @dataclass(frozen=True)
 class Project:
     """What a project adds; the plain one adds nothing.
@@ -80,8 +97,7 @@ class Project:
     solution: says whether a reader may leave out what stands in an element of the drawn page.
     heading: returns what stands above a page that is taken away, given its name, with a link, its code, and
         the version of torch that its project pins.
-    prose: whether the numbers of the text are held against what the page prints and computes.
-    names: words whose numbers belong to them, as in "Python 3": patterns, for the check of the text.
+    prose: a check of the text, which is a test of its own.
     files: the folder whose files every page finds in torch's cache; "" for none.
     code: the folder of what does all this: where it changes, nothing counts as checked any more.
     significant: how many digits a float has at least where its last one may move.
@@ -94,8 +110,7 @@ class Project:
     check: Callable[[Path, Path, list[str], list[Fence]], Iterable[Misread]] = _nothing
     solution: Callable[[Element], bool] = lambda element: False
     heading: Callable[[str, str, str], str] = lambda named, code, torch: f"*From {named}.*"
-    prose: bool = False
-    names: tuple[str, ...] = ()
+    prose: Prose | None = None
     files: str = ""
     code: Path | None = None
     significant: int = 3

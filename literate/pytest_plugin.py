@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from literate import compare, prose, record
+from literate import compare, record
 from literate import run as runner
+from literate.errors import page_error
 from literate.page import SUFFIXES, Block, Page, PageError, is_page, name_of, read
 from literate.solutions import leans_on_solutions
 
@@ -68,7 +69,8 @@ class PageFile(pytest.File):
         ]
         if leans_on_solutions(self.page):
             items.append(WithoutSolutions.from_parent(self, name="without solutions"))
-        if prose.quotes(self.page):
+        prose = self.page.project.prose
+        if prose and prose.needed(self.page.as_text):
             items.append(Prose.from_parent(self, name="prose"))
         self.names = {item.name for item in items}
         return items
@@ -110,7 +112,7 @@ class PageItem(pytest.Item):
             pytest.skip(excuse)
 
     def repr_failure(self, excinfo, style=None):
-        if isinstance(excinfo.value, Failed):
+        if isinstance(excinfo.value, Failed | PageError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -150,11 +152,12 @@ class WithoutSolutions(PageItem):
 
 
 class Prose(PageItem):
-    """The numbers of the text are those that the page prints or computes with."""
+    """The text is as the project wants it."""
 
     def check(self) -> tuple[int, str]:
-        if complaints := prose.unsupported_numbers(self.parent.page):
-            raise Failed("\n".join(complaints))
+        page = self.parent.page
+        if problems := page.prose_problems():
+            raise page_error(page.path, problems)
         return 0, ""
 
 

@@ -16,7 +16,7 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
-from literate import compare, prose
+from literate import compare
 from literate.page import Page, files
 from literate.run import Run
 from literate.solutions import leans_on_solutions
@@ -105,10 +105,10 @@ def of(page: Page) -> Record | None:
 def renew(page: Page) -> Record | None:
     """Record `page` again where only its prose changed since it was checked; return that, else None.
 
-    The numbers in its prose must hold; what ran is neither run nor compared again.
+    Its prose must hold; what ran is neither run nor compared again.
     """
     record = _last(page)
-    if record is None or record.program != program(page) or prose.unsupported_numbers(page):
+    if record is None or record.program != program(page) or page.prose_problems():
         return None
     record = replace(record, digest=digest(page))
     _keep(page, record)
@@ -139,8 +139,8 @@ def forget_on_error(page: Page) -> Iterator[None]:
 def check(page: Page) -> dict[int, str]:
     """Run `page`, without its solutions too where that could make a difference, and keep its record.
 
-    Returns the report on each block, and on each number of the prose, that does not hold, by the
-    line of the fence or of the number.
+    Returns the report on each block, and on each problem of the prose, that does not hold, by the line
+    of the fence or of the problem.
     """
     with forget_on_error(page):
         checked, failures, excused = digest(page), dict[int, str](), set[int]()
@@ -153,8 +153,8 @@ def check(page: Page) -> dict[int, str]:
                             excused.add(at)
                         elif not failure.excuse:
                             failures.setdefault(at, failure.report)
-        for report in prose.unsupported_numbers(page):
-            line = int(report.removeprefix(f"{page.name}:").partition(":")[0])
+        for problem in page.prose_problems():
+            line, report = problem.line, f"{page.name}:{problem.line}: {problem}"
             failures[line] = "\n".join(filter(None, [failures.get(line), report]))
         if failures:
             remove(page)

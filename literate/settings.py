@@ -6,7 +6,6 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,7 @@ def project(root: Path) -> Project:
     """Return the Project of the pyproject.toml that is nearest to `root`; a plain one where none names one."""
     settings, folder = tool(root, "literate")
     named = settings.get("project", "")
-    found = _load(named, str(folder)) if named else PLAIN
-    return replace(found, prose=settings.get("prose", found.prose))
+    return _load(named, str(folder)) if named else PLAIN
 
 
 def tool(root: Path, name: str) -> tuple[dict[str, Any], Path]:

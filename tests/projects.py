@@ -29,7 +29,7 @@ SETTINGS = {
     "mkdocs.yml": SITE.replace(
         FIRST, f"{FIRST}  - pymdownx.tabbed:\n      alternate_style: true\n"
     ),
-    "pyproject.toml": '[tool.literate]\nproject = "book.project:PROJECT"\nprose = true\n',
+    "pyproject.toml": '[tool.literate]\nproject = "book.project:PROJECT"\n',
 }
 
 
@@ -71,6 +71,11 @@ def no_torch(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("no-torch")
     (folder / "torch.py").write_text("raise ModuleNotFoundError('torch')\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+
+
+def unsupported_numbers(page):
+    """Return the report on each number in the text of `page` that nothing holds."""
+    return [f"{page.name}:{problem.line}: {problem}" for problem in page.prose_problems()]
 
 
 def failures(page):

@@ -153,8 +153,8 @@ def closure(*names):
 
 def declared(extra=""):
     """Return the names of what the checker's own pyproject.toml asks for."""
-    told = tomllib.loads((CHECKER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs = told["optional-dependencies"][extra] if extra else told["dependencies"]
+    project = tomllib.loads((CHECKER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return [Requirement(need).name for need in needs]
 
 

@@ -311,8 +311,8 @@ def attempt(number, name, names, stub, code=""):
         os.write(theirs, text.encode()[:4000])
         os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours) as told:
-        print(told.read())
+    with os.fdopen(ours) as reply:
+        print(reply.read())
     os.waitpid(child, 0)
 
 

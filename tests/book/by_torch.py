@@ -4,8 +4,8 @@ import math
 
 import torch
 
+from book import numerals
 from book.figures.explorable.steps import STEPS
-from literate import numerals
 
 # The share of a step's largest value by which two right computations may differ: each sums a few
 # products of float64, in whatever order and with whatever exponential the machine has.

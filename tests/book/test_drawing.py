@@ -8,9 +8,9 @@ from bs4 import BeautifulSoup
 from book import drawing
 from literate import export, record
 from literate.page import PageError, read
-from literate.prose import unsupported_numbers
 from literate.site import markdown
 from tests.pages import ROOT
+from tests.projects import unsupported_numbers
 
 FIGURE = """\
 # A page

@@ -8,10 +8,10 @@ import pytest
 import torch
 from bs4 import BeautifulSoup
 
+from book import numerals
 from book.figures import explorable
 from book.figures.explorable.fence import filled, read
 from book.figures.explorable.steps import Panel, compute
-from literate import numerals
 from literate.page import PageError
 from literate.update import Refused, update
 from tests.book import by_torch

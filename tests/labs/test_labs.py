@@ -7,8 +7,9 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from literate.numerals import Numbers, numerals
-from literate.prose import stale_in_notebook
+from book.numerals import Numbers, numerals
+from book.prose import stale_in_notebook
+from literate.page import text_at
 from tools import labs
 
 NAMES = (
@@ -68,7 +69,7 @@ def test_the_labs_are_there_and_share_their_set_up_cells():
 
 def test_a_lab_is_stored_as_it_was_measured_and_its_text_quotes_what_its_cells_hold(name):
     assert labs.edited(labs.FOLDER / f"{name}.ipynb") == []
-    assert stale_in_notebook(labs.FOLDER / f"{name}.ipynb") == []
+    assert stale_in_notebook(labs.FOLDER / f"{name}.ipynb", text_at) == []
 
 
 @pytest.mark.lab

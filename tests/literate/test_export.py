@@ -28,7 +28,7 @@ def printed_on(page):
     return "".join(block.output.text for block in page.blocks if block.output)
 
 
-def told(page, block):
+def promised(page, block):
     """Say whether what `block` prints is promised on this machine."""
     varies = block.output and "varies" in block.output.options
     return not varies or compare.on_reference_platform(page.root)
@@ -47,7 +47,7 @@ def test_every_exported_script_prints_what_its_page_shows(page, tmp_path):
         timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    if all(told(page, block) for block in page.blocks):
+    if all(promised(page, block) for block in page.blocks):
         found = compare.differences(printed_on(page), done.stdout)
         assert found == []
 
@@ -66,7 +66,7 @@ def test_every_exported_notebook_prints_what_its_page_shows(page, tmp_path, monk
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
     for block, cell, before in zip(page.blocks, cells, stored, strict=True):
         shown, printed = text_of(before), text_of(cell.outputs)
-        if told(page, block):
+        if promised(page, block):
             assert compare.differences(shown, printed) == [], f"{page.name}:{block.line}"
 
 
@@ -222,7 +222,7 @@ def test_plain_markdown_is_the_page_with_its_includes_expanded(book, page):
     assert [block.code for block in again.blocks] == [block.code for block in page.blocks]
 
 
-def told_as(book, text, site_url=""):
+def prose_of(book, text, site_url=""):
     """Return the Markdown cells of a page's notebook, without the heading."""
     page = book.read(text.encode(), "docs/part/page.md")
     cells = nbformat.reads(export.notebook(page, site_url), as_version=4).cells
@@ -231,7 +231,7 @@ def told_as(book, text, site_url=""):
 
 @pytest.mark.parametrize("end", ["---", "..."])
 def test_front_matter_ends_where_it_says(book, end):
-    assert told_as(book, f"---\ntitle: x\n{end}\n\nText.\n") == ["Text."]
+    assert prose_of(book, f"---\ntitle: x\n{end}\n\nText.\n") == ["Text."]
 
 
 def test_the_heading_names_the_page_and_leads_to_it(page):
@@ -245,7 +245,7 @@ def test_the_heading_names_the_page_and_leads_to_it(page):
 
 def test_links_to_sources_lead_to_the_pages_made_from_them(book):
     text = "[a](b.md) [c](../labs/d.ipynb#e) [f](#here) [g](/h.md) [i](j.mdx)\n"
-    assert told_as(book, text, "https://example.org/") == [
+    assert prose_of(book, text, "https://example.org/") == [
         "[a](https://example.org/part/b.html) [c](https://example.org/labs/d.html#e) "
         "[f](https://example.org/part/page.html#here) [g](/h.md) [i](https://example.org/part/j.mdx)"
     ]
@@ -256,22 +256,22 @@ def test_an_explorable_becomes_a_link_at_its_place(book):
     inside = fence.replace("\n", "\n    ")
     text = f"{fence}\n\n!!! note\n\n    {inside}\n"
     link = "*An interactive figure stands here on [the page](https://example.org/part/page.html).*"
-    assert told_as(book, text, "https://example.org/") == [f"{link}\n\n> **Note**\n>\n> {link}"]
+    assert prose_of(book, text, "https://example.org/") == [f"{link}\n\n> **Note**\n>\n> {link}"]
 
 
 def test_what_stands_in_an_admonition_keeps_its_own_indent(book):
     text = "!!! note\n\n    - a\n\n        deep\n\n    ```text\n    x\n      y { .z }\n    ```\n\nOut.\n"
-    assert told_as(book, text) == [
+    assert prose_of(book, text) == [
         "> **Note**\n>\n> - a\n>\n>     deep\n>\n> ```text\n> x\n>   y { .z }\n> ```\n\nOut."
     ]
 
 
 def test_an_admonition_may_have_no_title(book):
-    (text,) = told_as(book, '!!! note ""\n\n    Text.\n')
+    (text,) = prose_of(book, '!!! note ""\n\n    Text.\n')
     assert [line.strip("> ") for line in text.split("\n")] == ["", "", "Text."]
 
 
-def spoken_by(program):
+def printed_by(program):
     """Return what a program prints that ends well, run as a file of its own."""
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -289,8 +289,8 @@ def test_a_reader_s_own_names_outlive_an_error_that_the_page_shows(book):
     then = "print(error, traceback, sys, sorted(set(globals()) - before))"
     page = book.read(raising(code, "ZeroDivisionError", then))
     wanted = "ZeroDivisionError: division by zero\n1 2 3 ['before']\n"
-    assert spoken_by(export.script(page)) == wanted
-    assert spoken_by(export.programs(page)[1]) == wanted
+    assert printed_by(export.script(page)) == wanted
+    assert printed_by(export.programs(page)[1]) == wanted
 
 
 def test_an_error_of_a_module_is_stored_by_its_own_name(book):
@@ -320,12 +320,12 @@ LEFT = [
 
 @pytest.mark.parametrize("text", LEFT)
 def test_formulas_and_code_in_the_text_stay_as_they_are(book, text):
-    assert told_as(book, f"{text}\n", "https://example.org/") == [text]
+    assert prose_of(book, f"{text}\n", "https://example.org/") == [text]
 
 
 def test_attributes_stay_behind_beside_formulas_and_code(book):
     text = "a `b`{ .diagram } $d$ e{#f} it costs $5 or { .g } and ` is alone { .h }\n\n[a](b.md){ #i }\n"
-    assert told_as(book, text) == ["a `b` $d$ e it costs $5 or and ` is alone\n\n[a](b.md)"]
+    assert prose_of(book, text) == ["a `b` $d$ e it costs $5 or and ` is alone\n\n[a](b.md)"]
 
 
 # ---- What is for the whole module. ----

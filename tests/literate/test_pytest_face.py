@@ -25,13 +25,21 @@ def passed(result):
     return [line.split()[0] + " " + line.split()[1] for line in result.outlines if "PASSED" in line]
 
 
-def test_every_block_is_a_test_named_by_its_page_and_line(project):
-    result = run(project, "-v")
+@pytest.mark.parametrize("options", [(), ("--codeblocks",)], ids=["plain", "pytest-codeblocks"])
+def test_every_block_is_a_test_named_by_its_page_and_line(project, options):
+    write(project, "README.md", PAGE + "\n```bash\nexit 1\n```\n")
+    result = run(project, "-v", *options)
     assert passed(result) == [
         f"{page}::line {line}"
         for page in ("README.md", "docs/a.md", "docs/part/b.md")
         for line in (4, 8, 16)
     ]
+
+
+def test_other_markdown_is_a_page_where_it_is_asked_for_alone(project):
+    write(project, "notes/x.md", PAGE)
+    assert run(project, "notes").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert passed(run(project, "-v", "notes/x.md"))[0] == "notes/x.md::line 4"
 
 
 def test_an_editor_finds_each_test_at_its_line(project):
@@ -42,39 +50,10 @@ def test_an_editor_finds_each_test_at_its_line(project):
     ]
 
 
-def test_a_page_can_be_chosen_by_its_path(project):
-    result = run(project, "-v", "docs/a.md")
-    assert passed(result) == ["docs/a.md::line 4", "docs/a.md::line 8", "docs/a.md::line 16"]
-
-
-def test_a_folder_of_pages_can_be_chosen(project):
-    run(project, "docs/part").assert_outcomes(passed=3)
-
-
 def test_choosing_one_block_runs_those_before_it(project):
     result = run(project, "-v", "docs/a.md::line 16")
     assert passed(result) == ["docs/a.md::line 16"]
     result.assert_outcomes(passed=1)
-
-
-def test_blocks_can_be_chosen_by_words(project):
-    run(project, "-k", "b.md").assert_outcomes(passed=3, deselected=6)
-    run(project, "-k", "a.md and 16").assert_outcomes(passed=1, deselected=8)
-
-
-def test_the_option_of_pytest_codeblocks_does_what_plain_pytest_does(project):
-    write(project, "README.md", PAGE + "\n```bash\nexit 1\n```\n")
-    assert passed(run(project, "-v", "--codeblocks")) == passed(run(project, "-v"))
-
-
-def test_other_markdown_is_no_page(project):
-    write(project, "notes/x.md", "```python\nraise\n```\n")
-    assert run(project, "notes").ret == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_a_page_outside_of_docs_can_be_asked_for(project):
-    write(project, "notes/x.md", PAGE)
-    assert passed(run(project, "-v", "notes/x.md"))[0] == "notes/x.md::line 4"
 
 
 def test_the_names_of_folders_hide_no_page(project):
@@ -84,14 +63,6 @@ def test_the_names_of_folders_hide_no_page(project):
     for folder in ("build", "dist", "node_modules", "venv"):
         write(project, f"docs/{folder}/x.md", PAGE)
     run(project, "docs").assert_outcomes(passed=6 * 3)
-
-
-@pytest.mark.parametrize("suffix", ["markdown", "mdown", "mkd", "mkdn"])
-def test_a_page_by_another_suffix_fails_the_run_and_says_so(project, suffix):
-    write(project, f"docs/x.{suffix}", PAGE)
-    result = run(project)
-    assert result.ret != 0
-    result.stdout.fnmatch_lines([f"docs/x.{suffix}:1: the name of a page ends in .md*"])
 
 
 def test_a_failure_shows_its_place_its_line_and_what_moved(project):
@@ -106,21 +77,6 @@ def test_a_failure_shows_its_place_its_line_and_what_moved(project):
             "  + 2.0000",
             "    ^^^^^^",
             "FAILED docs/a.md::line 16*",
-        ]
-    )
-    result.stdout.no_fnmatch_line("*literate/*")
-
-
-def test_an_exception_shows_a_true_traceback_through_the_page(project):
-    write(project, "docs/a.md", PAGE.replace("b = a + 1", "b = a + None"))
-    result = run(project, "docs/a.md")
-    result.stdout.fnmatch_lines(
-        [
-            "docs/a.md:17: TypeError: unsupported operand*",
-            "   17 | b = a + None",
-            "Traceback (most recent call last):",
-            '  File "docs/a.md", line 17, in <module>',
-            "    b = a + None",
         ]
     )
     result.stdout.no_fnmatch_line("*literate/*")
@@ -148,32 +104,12 @@ def test_a_block_that_is_skipped_says_why_and_is_not_run(project):
     result.stdout.fnmatch_lines(["*docs/a.md:8: skipped: needs a card*"])
 
 
-def test_stopping_at_the_first_failure_stops(project):
-    write(project, "docs/a.md", PAGE.replace("a = 1", "a = c"))
-    run(project, "-x").assert_outcomes(passed=3, failed=1)
-
-
 def test_the_last_failures_can_be_run_again(project):
     write(project, "docs/a.md", PAGE.replace("2.0000", "3.0000"))
     run(project).assert_outcomes(passed=8, failed=1)
     run(project, "--lf").assert_outcomes(failed=1)
     write(project, "docs/a.md", PAGE)
     run(project, "--lf").assert_outcomes(passed=1)
-
-
-def test_a_page_that_cannot_be_read_fails_the_run_and_says_where(project):
-    write(project, "docs/a.md", PAGE + "```python\n")
-    result = run(project)
-    assert result.ret != 0
-    result.stdout.fnmatch_lines(["docs/a.md:24: unclosed fence*"])
-
-
-def test_an_exception_that_was_announced_stops_no_later_block(project):
-    raising = (
-        'a = 1\n[][0]\n```\n\n```output raises="IndexError"\nIndexError: list index out of range\n'
-    )
-    write(project, "docs/a.md", PAGE.replace("a = 1\n", raising))
-    run(project, "docs/a.md").assert_outcomes(passed=3)
 
 
 def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference(
@@ -185,12 +121,6 @@ def test_an_output_that_varies_is_skipped_elsewhere_and_checked_on_the_reference
     result.assert_outcomes(passed=2, skipped=1)
     result.stdout.fnmatch_lines(["*docs/a.md:22: varies (masks); it differs on this platform*"])
     monkeypatch.setattr("literate.compare.on_reference_platform", lambda root: True)
-    run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
-
-
-def test_an_exception_in_a_block_whose_output_varies_fails_everywhere(project):
-    text = PAGE.replace("```output\n2.0000", '```output varies="masks"\n2.0000')
-    write(project, "docs/a.md", text.replace("a + 1", "a + c"))
     run(project, "docs/a.md").assert_outcomes(passed=2, failed=1)
 
 
@@ -207,28 +137,6 @@ def test_a_page_that_does_not_lean_on_its_solutions_passes(project):
     text = LEANING.replace("a = 7", "c = 7").replace("\n7\n", "\n1\n")
     write(project, "docs/a.md", text)
     run(project, "docs/a.md").assert_outcomes(passed=6)
-
-
-def test_a_page_that_only_defines_after_its_solutions_runs_once(project):
-    write(
-        project, "docs/a.md", LEANING.rpartition("```python")[0] + "```python\ndef f(): ...\n```\n"
-    )
-    run(project, "docs/a.md").assert_outcomes(passed=5)
-
-
-def test_what_the_process_has_is_left_as_it_was(project):
-    write(
-        project,
-        "docs/a.md",
-        "```python\nimport os, torch\nos.environ['LEAK'] = '1'\ntorch.set_default_dtype(torch.float64)\n```\n",
-    )
-    write(
-        project,
-        "docs/test_after.py",
-        "import os, torch\n\ndef test_it():\n    assert 'LEAK' not in os.environ\n"
-        "    assert torch.get_default_dtype() == torch.float32\n",
-    )
-    run(project, "docs/a.md", "docs/test_after.py").assert_outcomes(passed=2)
 
 
 ENDING = {

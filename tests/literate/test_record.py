@@ -7,11 +7,9 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from book import hook
 from literate import page as reader
 from literate import record
 from tests.literate.test_pytest_face import run
@@ -61,20 +59,21 @@ def test_each_page_has_a_record_of_its_own(project, no_torch, options):
     assert len(files) == 3
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        PAGE.replace("2.0000", "3.0000"),
-        PAGE + "\nIt prints 1.4142.\n",
-        LEANING,
-    ],
-    ids=["an output differs", "a number of the text is stale", "it leans on a solution"],
-)
+FAILING = {
+    "an output differs": PAGE.replace("2.0000", "3.0000"),
+    "a number of the text is stale": PAGE + "\nIt prints 1.4142.\n",
+    "it leans on a solution": LEANING,
+}
+
+
+@pytest.mark.parametrize("text", FAILING.values(), ids=FAILING)
 def test_a_page_that_fails_has_no_record(project, text):
     write(project, "docs/a.md", text)
-    record.write(reader.read(project.path / "docs/a.md"), 1)
-    assert run(project, "docs/a.md").ret != 0
-    assert found(project) is None
+    page = reader.read(project.path / "docs/a.md")
+    for fails in (lambda: run(project, "docs/a.md").ret, lambda: record.check(page)):
+        record.write(page, 1)
+        assert fails()
+        assert found(project) is None
 
 
 QUOTING = PAGE + "\nIt prints 2.0000.\n"  # each number of the text is looked up, as the last thing
@@ -97,46 +96,54 @@ def crash_at_the_second(judge):
 
 CRASHES = {
     "at the last output": ("literate.compare.check", crash_at_the_second),
-    "at the text": ("literate.prose.unsupported_numbers", lambda _: crash),
+    "at the text": ("literate.page.Page.prose_problems", lambda _: crash),
     "as the page is ended": ("literate.run.Run.close", lambda close: lambda run: crash(close(run))),
     "as it begins": ("literate.run.Run.__init__", lambda _: crash),
 }
 
 
-@pytest.fixture(params=CRASHES.values(), ids=CRASHES)
-def crashing(request, monkeypatch):
-    """Return a function that has the checker crash from now on, at one place of a check."""
-    place, made = request.param
-    return lambda: monkeypatch.setattr(place, made(pkgutil.resolve_name(place)))
-
-
-def test_a_crash_of_the_checker_leaves_no_record(project, crashing):
+@pytest.mark.parametrize(("place", "made"), CRASHES.values(), ids=CRASHES)
+def test_a_crash_of_the_checker_leaves_no_record(project, monkeypatch, place, made):
     write(project, "docs/a.md", QUOTING)
-    record.write(reader.read(project.path / "docs/a.md"), 2)
-    crashing()
+    page, sound = reader.read(project.path / "docs/a.md"), pkgutil.resolve_name(place)
+    record.write(page, 2)
+    monkeypatch.setattr(place, made(sound))
     assert run(project, "docs/a.md").ret != 0
     assert found(project) is None
-
-
-def test_a_crash_in_a_check_leaves_no_record(project, crashing):
-    write(project, "docs/a.md", QUOTING)
-    page = reader.read(project.path / "docs/a.md")
     record.write(page, 2)
-    crashing()
+    monkeypatch.setattr(place, made(sound))  # again at the second
     with pytest.raises(TypeError, match="the checker's own"):
         record.check(page)
     assert found(project) is None
 
 
-def test_a_run_of_some_blocks_leaves_no_record(project):
+def test_a_run_of_some_blocks_makes_no_record_and_leaves_the_one_there_is(project):
     run(project, "docs/a.md::line 8", "docs/a.md::line 16").assert_outcomes(passed=2)
     assert found(project) is None
-
-
-def test_a_run_of_some_blocks_leaves_the_record_there_is(project):
-    run(project, "docs/a.md")
+    record.write(reader.read(project.path / "docs/a.md"), 2)
     run(project, "docs/a.md::line 8").assert_outcomes(passed=1)
     assert found(project)
+
+
+CHANGES = {  # of what a page consists, by the file and its new text
+    "the page": ("docs/a.md", "Text.\n"),
+    "an include": ("snippets/one.py", "print(2)\n"),
+    "a file": ("docs/files/note.txt", "two"),
+    "another file": ("docs/files/more.txt", ""),
+    "a damaged record": (".checked/docs/a.md.json", '{"digest": 1'),
+    "a record of another form": (".checked/docs/a.md.json", "[]"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), CHANGES.values(), ids=CHANGES)
+def test_a_page_of_which_something_changed_since_has_no_record(project, name, text):
+    write(project, "snippets/one.py", "print(1)\n")
+    write(project, "docs/files/note.txt", "one")
+    write(project, "docs/a.md", '```python\n--8<-- "one.py"\n```\n')
+    record.write(reader.read(project.path / "docs/a.md"), 0)
+    assert found(project)
+    write(project, name, text)
+    assert found(project) is None
 
 
 def test_an_output_that_differs_on_this_platform_alone_is_not_counted(project):
@@ -144,40 +151,6 @@ def test_an_output_that_differs_on_this_platform_alone_is_not_counted(project):
     write(project, "docs/a.md", text)
     run(project, "docs/a.md").assert_outcomes(passed=2, skipped=1)
     assert found(project).outputs == 1
-
-
-def test_a_page_changed_since_has_no_record(project):
-    run(project, "docs/a.md")
-    write(project, "docs/a.md", PAGE + "\nMore.\n")
-    assert found(project) is None
-
-
-def test_a_page_whose_include_changed_since_has_no_record(project):
-    write(project, "snippets/one.py", "print(1)\n")
-    write(project, "docs/a.md", '```python\n--8<-- "one.py"\n```\n\n```output\n1\n```\n')
-    run(project, "docs/a.md").assert_outcomes(passed=1)
-    assert found(project)
-    write(project, "snippets/one.py", "print(2)\n")
-    assert found(project) is None
-
-
-FILES = {
-    "another text": {"note.txt": "two"},
-    "another file": {"note.txt": "one", "more.txt": ""},
-    "another name": {"renamed.txt": "one"},
-    "no file": {},
-}
-
-
-@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
-def test_a_page_whose_files_changed_since_has_no_record(project, files):
-    write(project, "docs/files/note.txt", "one")
-    run(project, "docs/a.md")
-    assert found(project)
-    shutil.rmtree(project.path / "docs/files")
-    for name, text in files.items():
-        write(project, f"docs/files/{name}", text)
-    assert found(project) is None
 
 
 @pytest.mark.parametrize("how", ["by pytest", "by a check"])
@@ -222,36 +195,19 @@ def test_a_record_counts_that_was_made_with_the_torch_of_the_book(
     assert bool(found(project)) is counts
 
 
-def test_a_record_holds_for_readers_with_another_python(project, monkeypatch):
-    run(project, "docs/a.md")
-    monkeypatch.setattr("platform.python_version", lambda: "3.99.0")
-    assert found(project)
-
-
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"digest": 1'])
-def test_a_damaged_record_is_none(project, damage):
-    run(project, "docs/a.md")
-    write(project, ".checked/docs/a.md.json", damage)
-    assert found(project) is None
-
-
 def test_where_nothing_can_be_written_pages_pass_all_the_same(project):
     write(project, ".checked", "in the way")
     run(project, "docs/a.md").assert_outcomes(passed=3)
 
 
 def test_a_check_returns_each_failure_by_the_line_where_it_is_said(project):
-    write(project, "docs/a.md", PAGE.replace("2.0000", "3.0000") + "\nIt prints 1.4142.\n")
-    failures = record.check(reader.read(project.path / "docs/a.md"))
-    assert {line: report.split(":")[1] for line, report in failures.items()} == {21: "22", 25: "25"}
-
-
-def test_a_check_says_all_that_does_not_hold_at_a_line(project):
     output = '```output caption="It is 1.4142"\n3.0000'
-    write(project, "docs/a.md", PAGE.replace("```output\n2.0000", output))
-    (report,) = record.check(reader.read(project.path / "docs/a.md")).values()
-    assert "the output differs" in report
-    assert "1.4142 stands in no output" in report
+    text = PAGE.replace("```output\n2.0000", output) + "\nIt prints 1.5151.\n"
+    write(project, "docs/a.md", text)
+    failures = record.check(reader.read(project.path / "docs/a.md"))
+    assert [*failures] == [21, 25]
+    assert "docs/a.md:22: the output differs" in failures[21]
+    assert "docs/a.md:21: 1.4142 stands in no output" in failures[21]
 
 
 def test_a_check_says_what_follows_from_another_failure(project):
@@ -262,12 +218,7 @@ def test_a_check_says_what_follows_from_another_failure(project):
     assert all("follows from the failure of the block on line 4" in report for report in later)
 
 
-def test_a_check_keeps_the_record(project):
-    assert record.check(reader.read(project.path / "docs/a.md")) == {}
-    assert found(project).outputs == 2
-
-
-# ---- What nobody can forge. ----
+# ---- What a record is of. ----
 
 
 def test_a_forged_mark_fails_the_run_and_says_where(project):
@@ -275,12 +226,6 @@ def test_a_forged_mark_fails_the_run_and_says_where(project):
     result = run(project, "docs/a.md")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["docs/a.md:2: front matter sets title, description and hide*"])
-
-
-def test_what_a_builder_takes_for_metadata_counts_for_nothing():
-    page = SimpleNamespace(meta={"check": {"record": {"outputs": 57}}}, render=None)
-    hook.on_page_markdown("", page, None, None)
-    assert page.meta == {"search": {"exclude": True}}
 
 
 def test_a_page_of_which_only_the_prose_changed_is_recorded_without_a_run(project, monkeypatch):

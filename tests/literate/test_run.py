@@ -15,7 +15,6 @@ import pytest
 from literate import compare
 from literate import run as runner
 from literate.solutions import leans_on_solutions
-from tests.projects import LEANING
 from tests.systems import FORK, LINUX, POSIX, each_where_it_can
 
 
@@ -58,27 +57,35 @@ def code(*blocks):
 # ---- One real module. ----
 
 
-def test_blocks_share_one_module_top_to_bottom(play):
-    results = play(code("a = 1", "a += 1", "print(a)"))
-    assert [result.printed for result in results] == ["", "", "2\n"]
-
-
-def test_the_source_of_included_functions_and_classes_can_be_read(book, play):
+def test_the_source_of_functions_and_classes_can_be_read(book, play):
     book.snippet("parts.py", "class Part:\n    pass\n\n\ndef use(x):\n    return x\n")
-    *_, last = play(
-        code(
-            '--8<-- "parts.py"',
-            "import inspect\nprint(inspect.getsource(Part), inspect.getsource(use))",
-        )
-    )
-    assert last.printed == "class Part:\n    pass\n def use(x):\n    return x\n\n"
-
-
-def test_the_source_of_a_class_can_be_read_though_its_block_must_raise(play):
     raising = code("class Half:\n    size = 2\n1 / 0")
     announced = '```output raises="ZeroDivisionError"\nx\n```\n'
-    *_, last = play(raising + announced + code("import inspect\nprint(inspect.getsource(Half))"))
-    assert last.printed == "class Half:\n    size = 2\n\n"
+    read = "import inspect\nfor one in (Part, use, Half):\n    print(inspect.getsource(one))"
+    *_, last = play(code('--8<-- "parts.py"') + raising + announced + code(read))
+    sources = (
+        "class Part:\n    pass\n",
+        "def use(x):\n    return x\n",
+        "class Half:\n    size = 2\n",
+    )
+    assert last.printed == "".join(f"{source}\n" for source in sources)
+
+
+def test_a_page_is_main_in_an_empty_folder_and_finds_what_a_script_finds(play):
+    main, found, _, own = play(
+        code(
+            """
+            import os, sys
+            print(__name__ == "__main__", sys.modules["__main__"].__dict__ is globals())
+            print(os.listdir(), sys.argv == [__file__])
+            """,
+            'print([name for name in ("pytest", "markdown", "literate") if name in sys.modules])',
+            "import pathlib; _ = pathlib.Path('own.py').write_text('a = 7')",
+            "import own\nprint(own.a)",
+        )
+    )
+    assert (main.printed, found.printed, own.printed) == ("True True\n[] True\n", "[]\n", "7\n")
+    assert sys.modules["__main__"].__name__ == "__main__"
 
 
 def test_pickle_and_dataclasses_and_annotations_work(play):
@@ -99,38 +106,12 @@ def test_pickle_and_dataclasses_and_annotations_work(play):
     assert result.printed == "Shape(tokens=3) True {'tokens': <class 'int'>} __main__\n"
 
 
-def test_a_page_is_main_with_its_own_name_and_folder(play, book):
-    (result,) = play(
-        code("""
-        import os, sys
-        print(__name__ == "__main__", sys.modules["__main__"].__dict__ is globals())
-        print(os.listdir(), sys.argv == [__file__])
-        """)
-    )
-    assert result.printed == "True True\n[] True\n"
-    assert sys.modules["__main__"].__name__ == "__main__"
-
-
-def test_a_page_imports_a_file_that_it_wrote(play):
-    write = "import pathlib; pathlib.Path('own.py').write_text('a = 7')"
-    assert play(code(write, "import own\nprint(own.a)"))[1].printed == "7\n"
-
-
 def test_the_script_of_a_page_holds_neither_figures_nor_what_must_raise(play):
     figure = "```attention\ntokens = word: a\nembeddings = a: [[1.0]]\nweights = a:\n```\n"
     raising = code("1 / 0") + '```output raises="ZeroDivisionError"\nx\n```\n'
     read = "import pathlib\nprint(pathlib.Path(__file__).read_text())"
     *_, last = play(code("word, a = 'a', [[1.0]]") + figure + raising + code(read))
     assert last.printed == f"word, a = 'a', [[1.0]]\n\n{read}\n\n"
-
-
-def test_an_include_runs_the_section_it_shows(book, play):
-    book.snippet(
-        "parts.py",
-        "raise SystemError\n\nif True:\n    # --8<-- [start:body]\n    a = 7\n    # --8<-- [end:body]\n",
-    )
-    results = play(code('--8<-- "parts.py:body"', "print(a)"))
-    assert results[1].printed == "7\n"
 
 
 # ---- Tracebacks. ----
@@ -160,19 +141,6 @@ def test_a_traceback_through_the_second_of_two_includes_names_it(book, play):
     book.snippet("two.py", "1 / 0\n")
     _, result = play(code('--8<-- "one.py"', '--8<-- "two.py"'))
     assert '  File "snippets/two.py", line 1, in <module>\n    1 / 0\n' in result.traceback
-
-
-def test_a_traceback_keeps_its_causes(play):
-    (result,) = play(
-        code("""
-        try:
-            {}["k"]
-        except KeyError as error:
-            raise ValueError("no k") from error
-        """)
-    )
-    assert "KeyError: 'k'\n\nThe above exception was the direct cause" in result.traceback
-    assert '  File "docs/page.md", line 3, in <module>\n    {}["k"]\n' in result.traceback
 
 
 # ---- Blocks that misbehave. ----
@@ -217,32 +185,11 @@ def test_what_a_block_may_print_is_not_used_up_by_those_before_it(play):
     assert [result.raised for result in results] == ["", ""]
 
 
-def test_the_next_block_runs_after_one_that_failed(play):
-    first, second = play(code("a = 1\n1 / 0", "print(a)"))
-    assert first.raised == "ZeroDivisionError"
-    assert second.printed == "1\n"
-
-
 def test_what_misses_a_name_that_a_failed_block_makes_follows_from_it(book):
     page = book.read(code("a = 1 / 0", "b = a", "print(b)", "print(c)"))
     with contextlib.closing(runner.Run(page)) as run:
         failures = [compare.run_and_check(run, block) for block in run.blocks]
     assert [failure.follows for failure in failures] == [0, 1, 5, 0]
-
-
-# What a reader's terminal shows beside what Python prints.
-BESIDE = {
-    "a process": "import subprocess\nsubprocess.run(['echo', 'hi'])",
-    "native code": "import ctypes\nctypes.CDLL(None).puts(b'hi')",
-    "a descriptor": "import os\nos.write(1, b'hi\\n')",
-}
-
-
-@POSIX
-@pytest.mark.parametrize("text", BESIDE.values(), ids=BESIDE)
-def test_what_is_printed_beside_python_is_printed(play, text):
-    (result,) = play(code(f"print('one')\n{text}\nNone"))
-    assert result.printed == "one\nhi\n"
 
 
 def test_what_goes_to_standard_error_is_kept_with_its_block(play):
@@ -276,6 +223,26 @@ LAST_LINES = {
 def test_the_last_line_of_a_block_names_its_exception_and_its_whole_message(play, text, line):
     (result,) = play(code(text))
     assert result.last_line == line
+
+
+@POSIX
+def test_what_is_printed_beside_python_is_printed(play):
+    """By another process, by native code, through a descriptor, and by a process of the page's own."""
+    (result,) = play(
+        code("""
+        import ctypes, os, subprocess
+        print("one")
+        subprocess.run(["echo", "two"])
+        ctypes.CDLL(None).puts(b"three")
+        ctypes.CDLL(None).fflush(None)
+        os.write(1, b"four\\n")
+        if os.fork() == 0:
+            print("five")
+            os._exit(0)
+        _ = os.wait()
+        """)
+    )
+    assert result.printed == "one\ntwo\nthree\nfour\nfive\n"
 
 
 # ---- A page that does not end as it should. ----
@@ -327,12 +294,14 @@ def test_a_block_that_runs_too_long_is_named_with_the_line_where_it_was(stuck, v
 
 
 @POSIX
-def test_native_code_in_an_include_is_named_with_both_its_lines(book, stuck, verdict):
+def test_a_page_is_named_whatever_its_name_where_native_code_in_an_include_was_stopped(book, stuck):
     book.snippet("stuck.py", stuck("def stuck():\n    there; sum(range(10**13))\n"))
-    failure = verdict(code('--8<-- "stuck.py"', "a = 1\nstuck()"))
-    assert failure.line == 7
-    assert 'File "docs/page.md", line 7, in <module>\n    stuck()\n' in failure.report
-    assert 'File "snippets/stuck.py", line 2, in stuck\n    ' in failure.report
+    page = book.read(code('--8<-- "stuck.py"', "a = 1\nstuck()"), "docs/größe.md")
+    with contextlib.closing(runner.Run(page)) as run:
+        _, result = run.all()
+    assert result.line == 7
+    assert 'File "docs/größe.md", line 7, in <module>\n    stuck()\n' in result.traceback
+    assert 'File "snippets/stuck.py", line 2, in stuck\n    ' in result.traceback
 
 
 @pytest.mark.parametrize(
@@ -406,18 +375,13 @@ def test_what_a_page_does_as_it_ends_is_told_at_its_last_block(verdict, monkeypa
     assert words in failure.report.split("\n")[0]
 
 
-@POSIX
-def test_the_line_where_a_page_was_stopped_is_found_whatever_its_name(book, stuck):
-    page = book.read(code(stuck("a = 1\nwhile True: there")), "docs/größe.md")
-    with contextlib.closing(runner.Run(page)) as run:
-        assert run.all()[0].line == 3
-
-
-STARTS = "import subprocess\np = subprocess.Popen(['sleep', '999'], start_new_session=True)\nprint(p.pid)"
+LEAVES_RUNNING = "import subprocess\np = subprocess.Popen(['sleep', '999'], start_new_session=True)\nprint(p.pid)"
 
 
 @LINUX
-@pytest.mark.parametrize("blocks", [[STARTS], [STARTS, "after = 1"]], ids=["ended", "left"])
+@pytest.mark.parametrize(
+    "blocks", [[LEAVES_RUNNING], [LEAVES_RUNNING, "after = 1"]], ids=["ended", "left"]
+)
 def test_what_a_page_leaves_running_is_killed(book, blocks):
     run = runner.Run(book.read(code(*blocks)))
     pid = int(run.upto(run.blocks[0]).printed)
@@ -509,16 +473,6 @@ HONEST = {
 )
 def test_a_page_may_start_what_it_ends(verdict, text):
     assert verdict(code(text)) is None
-
-
-@FORK
-def test_what_a_forked_process_prints_is_printed(play):
-    (result,) = play(
-        code(
-            "import os\nif os.fork() == 0:\n    print('there')\n    os._exit(0)\nos.wait()\nprint('here')"
-        )
-    )
-    assert result.printed == "there\nhere\n"
 
 
 INTERRUPTED = {
@@ -663,39 +617,25 @@ LEAKS = {  # what a page may change: how, and how another would see it
 }
 
 
-@pytest.mark.parametrize(("change", "look"), LEAKS.values(), ids=LEAKS)
-def test_what_a_page_changes_lasts_to_its_end_and_no_longer(play, change, look):
-    (alone,) = play(code(f"import torch\n{look}"))
-    changed, after = play(code(f"import torch\n{change}", look))
-    (other,) = play(code(f"import torch\n{look}"))
-    assert (alone.traceback, changed.traceback, after.traceback) == ("", "", "")
-    assert after.printed != alone.printed
-    assert other.printed == alone.printed
+def test_what_a_page_changes_lasts_to_its_end_and_no_longer(play):
+    changes, looks = ([*column] for column in zip(*LEAKS.values(), strict=True))
+    _, *alone = play(code("import torch", *looks))
+    _, *changed = play(code("import torch", *changes, *looks))
+    _, *other = play(code("import torch", *looks))
+    assert not any(result.raised for result in (*alone, *changed))
+    after = changed[len(changes) :]
+    same = [name for name, a, b in zip(LEAKS, alone, after, strict=True) if a.printed == b.printed]
+    assert same == []
+    assert other == alone
 
 
-SEEDS = {
-    "random": "import random as r\n{}print(r.random())",
-    "numpy": "import numpy.random as r\n{}print(r.rand())",
-    "torch": "import torch as r\n{}print(r.rand(1))",
-}
-
-
-@pytest.mark.parametrize("text", SEEDS.values(), ids=SEEDS)
-def test_a_page_draws_as_if_it_had_set_the_seed_0(play, text):
-    seed = "r.manual_seed(0)\n" if "torch" in text else "r.seed(0)\n"
-    (unseeded,), (seeded,) = play(code(text.format(""))), play(code(text.format(seed)))
-    assert unseeded.printed == seeded.printed
-
-
-def test_a_set_is_printed_in_the_same_order_in_every_run(play):
-    (result,) = play(code("print({'query', 'key', 'value', 'head'})"))
-    other = subprocess.run(
-        [sys.executable, "-c", "print({'query', 'key', 'value', 'head'})"],
-        env=os.environ | {"PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert result.printed == other.stdout
+def test_a_page_draws_as_if_it_had_set_the_seed_0(play):
+    imports = "import random, numpy, torch"
+    seeds = "random.seed(0)\nnumpy.random.seed(0)\n_ = torch.manual_seed(0)"
+    draws = "print(random.random(), numpy.random.rand(), torch.rand(1))"
+    *_, unseeded = play(code(imports, draws))
+    *_, seeded = play(code(imports, seeds, draws))
+    assert unseeded.printed == seeded.printed != ""
 
 
 def test_a_page_may_compute_on_several_threads(play):
@@ -708,16 +648,6 @@ def test_a_page_may_compute_on_several_threads(play):
         """)
     )
     assert result.printed == "[600.0]\n"
-
-
-def test_a_page_finds_what_a_script_finds_and_no_checker(play):
-    (result,) = play(
-        code("""
-        import sys
-        print([name for name in ("pytest", "markdown", "literate") if name in sys.modules])
-        """)
-    )
-    assert result.printed == "[]\n"
 
 
 @LINUX
@@ -758,11 +688,6 @@ def test_a_block_may_delete_the_folder_it_stands_in(play, book):
 
 
 # ---- Solutions. ----
-
-
-def test_solutions_can_be_left_out(play):
-    assert [result.printed for result in play(LEANING)][2:] == ["2.0000\n", "", "7\n"]
-    assert [result.printed for result in play(LEANING, solutions=False)][2:] == ["2.0000\n", "1\n"]
 
 
 LEANS = {  # what stands after a solution that makes `a`, and whether that could print another thing without
@@ -808,11 +733,11 @@ FOR_EFFECT = {
 }
 
 
-@pytest.mark.parametrize("text", FOR_SHOW.values(), ids=FOR_SHOW)
-def test_a_block_that_ends_in_a_value_is_told_to_print_it(verdict, text):
-    failure = verdict(code(text))
-    assert failure.report.startswith("docs/page.md:3: the block ends in a value")
-    assert "print it" in failure.report
+def test_a_block_that_ends_in_a_value_and_not_one_that_ends_in_an_effect_should_print_it(play):
+    results = play(code(*FOR_SHOW.values(), *FOR_EFFECT.values()))
+    assert not any(result.raised for result in results)
+    shown = [result.unshown > 0 for result in results]
+    assert shown == [True] * len(FOR_SHOW) + [False] * len(FOR_EFFECT)
 
 
 def test_an_include_that_ends_in_a_value_is_told_where_the_page_includes_it(book, verdict):
@@ -821,17 +746,6 @@ def test_an_include_that_ends_in_a_value_is_told_where_the_page_includes_it(book
     assert report.startswith("docs/page.md:1: the block ends in a value")
 
 
-@pytest.mark.parametrize("text", FOR_EFFECT.values(), ids=FOR_EFFECT)
-def test_a_block_that_ends_in_an_effect_is_left_alone(verdict, text):
-    assert verdict(code(text)) is None
-
-
 def test_a_value_in_place_of_the_exception_that_was_announced_is_no_second_error(verdict):
     text = code("a = 1\na") + '\n```output raises="ValueError"\nValueError: no\n```\n'
     assert "did not raise ValueError" in verdict(text).report
-
-
-def test_an_expression_that_raises_shows_its_own_line(verdict):
-    failure = verdict(code("a = 1\na / 0"))
-    assert failure.line == 3
-    assert '  File "docs/page.md", line 3, in <module>\n    a / 0\n' in failure.report

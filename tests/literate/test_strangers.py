@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from literate.page import PageError, name_of, pages, read, root_of
-from literate.prose import unsupported_numbers
 from literate.site import MissingExtension
-from tests.projects import ROOT
+from tests.projects import ROOT, unsupported_numbers
 
 pytest_plugins = ["pytester"]
 CODE = "```python\nprint(1)\n```\n"
@@ -234,11 +233,6 @@ See [a page](gone.md). Predict it. <details><summary>S</summary>A \U0001f469\u20
     page.check_drawn()
     assert unsupported_numbers(page) == []
     assert codes(page) == ['a = "\U0001f469\u200d\U0001f52c\t|"\n', "b = '''\n\n'''\n"]
-
-
-def test_numbers_of_the_text_are_held_where_a_project_asks_for_it(stranger):
-    asks = {"pyproject.toml": "[tool.literate]\nprose = true\n", "docs/page.md": "It is 2068.\n"}
-    assert unsupported_numbers(stranger(asks)) != []
 
 
 def test_bytes_are_bytes(stranger):

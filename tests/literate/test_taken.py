@@ -46,15 +46,15 @@ def run_cells(cells):
             say(error)
 
 for line in sys.stdin:
-    told = json.loads(line)
+    request = json.loads(line)
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        spoken = io.StringIO()
-        with contextlib.redirect_stdout(spoken):
-            run_program(told) if isinstance(told, str) else run_cells(told)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            run_program(request) if isinstance(request, str) else run_cells(request)
         with open(writer, "w", encoding="utf-8", newline="\n") as out:
-            out.write(spoken.getvalue())
+            out.write(printed.getvalue())
         os._exit(0)
     os.close(writer)
     with open(reader, encoding="utf-8", newline="\n") as pipe:
@@ -72,8 +72,8 @@ def run(tmp_path_factory):
     environment = {"IPYTHONDIR": str(folder), "HOME": str(folder), "PYTHONHASHSEED": "0"}
     with subprocess.Popen(command, **pipes, text=True, cwd=folder, env=environment) as runner:
 
-        def run(told):
-            runner.stdin.write(json.dumps(told) + "\n")
+        def run(request):
+            runner.stdin.write(json.dumps(request) + "\n")
             runner.stdin.flush()
             return json.loads(runner.stdout.readline())
 

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
+from book import numerals
 from book.figures.explorable import fence as attention
-from literate import numerals
 from tests.book import by_torch
 from tests.pages import PAGES
 from tests.site import book, browsers

@@ -6,8 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import nbformat
 import torch
 
+from book import numerals
 from book.figures.explorable import fence as attention
-from literate import numerals, page
+from literate import page
 from tests.book import by_torch
 from tests.files import stored
 from tests.pages import PAGES

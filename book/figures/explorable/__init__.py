@@ -11,7 +11,7 @@ from html import escape
 from book.figures.explorable.fence import Explorable, read
 from book.figures.explorable.steps import Panel
 from book.figures.heatmap import heat_table
-from literate.numerals import rounded
+from book.numerals import rounded
 
 
 def _config(spec: Explorable) -> str:

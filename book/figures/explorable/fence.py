@@ -42,8 +42,8 @@ import yaml
 
 from book.figures.explorable.steps import STEPS, Panel, Rows, compute
 from book.figures.expressions import BEGIN, END, check_expression
+from book.numerals import rounded
 from literate.fence import Fence, Misread
-from literate.numerals import rounded
 
 CONTROLS = ("query", "step", "causal", "scaling", "hide", "edit")
 PROJECTED = ("queries", "keys", "values")

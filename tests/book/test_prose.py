@@ -6,10 +6,12 @@ from functools import cache
 
 import pytest
 
-from literate import prose
-from literate.numerals import numerals, results, wrong_sums
-from literate.prose import stale_in_notebook, unsupported_numbers
+from book import prose
+from book.numerals import numerals, results, wrong_sums
+from book.prose import stale_in_notebook
+from literate.page import text_at
 from tests.pages import PAGES, ROOT
+from tests.projects import unsupported_numbers
 
 PAGE = """
 # A page
@@ -307,7 +309,7 @@ def test_the_book_marks_fewer_than_twenty_numbers_as_coming_from_elsewhere():
 @cache
 def counted():
     """Return how many numerals of the book something must hold, and how many it writes."""
-    parts = [part for page in PAGES for part in prose.paragraphs(prose.text_of(page))]
+    parts = [part for page in PAGES for part in prose.paragraphs(prose.text_of(page.as_text))]
     return (
         sum(len(part.quoted) for part in parts),
         sum(len(list(numerals(part.prose))) for part in parts),
@@ -341,7 +343,7 @@ CELLS = [
 def lab(tmp_path, text):
     path = tmp_path / "lab.ipynb"
     path.write_text(text)
-    return stale_in_notebook(path)
+    return stale_in_notebook(path, text_at)
 
 
 def test_the_text_of_a_lab_is_held_by_its_code_and_its_stored_outputs(tmp_path):

@@ -16,7 +16,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 from markdown.extensions.toc import slugify
 
-from literate import settings
+from book.figures.explorable import fence as explorable
+from book.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
+from literate.errors import Misread, name_of
 from literate.fence import RUNS, SESSION, blank_out
-from literate.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
-from literate.page import Page, name_of, read
-from literate.settings import root_of
+from literate.project import PageText
 
 DIGITS = 2  # written digits from which on a number is held
 FEW = 2  # significant digits that chance finds on any page, so that they are held nearby alone:
@@ -40,12 +40,12 @@ MONTHS = (  # in the language of the text, whatever that of the machine
     "January|February|March|April|May|June|July|August|September|October|November|December"
 )
 LIST = r"\d[\d.]*(?:(?:,|,? and|,? or)\s\d[\d.]*)*"
-UNTOLD = (  # whose attributes no reader is told
+OPAQUE = (  # markup of which a reader gets no attribute
     r'<span class="by-hand" title="[^"]+">[^<]*</span>',
     r"<!--(?s:.*?)(?:-->|\Z)",
 )
-HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are names
-    *UNTOLD,
+NOT_PROSE = (  # what is no prose: markup, addresses, code, and numbers that are names
+    *OPAQUE,
     r"<[a-zA-Z/][^<>]*>",
     r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*",
     r"^ *\[[^\]\n^][^\]\n]*\]: +\S+",
@@ -54,13 +54,14 @@ HIDDEN = (  # what is no prose: markup, addresses, code, and numbers that are na
     r"(?<![\^_])\{:? ?(?:[.#]|[a-z-]+=)[^{}\n]*\}",
     r"(?<!`)(?P<marks>`++)(?:[^`\n]|\n(?!\s*\n))+(?P=marks)",
     rf"\b(?:[Ss]ections?|[Cc]hapters?|[Ee]xercises?|[Aa]ppendix|[Vv]ersions?)\s{LIST}",
-    rf"\b(?:Python|PyTorch|torch|IEEE|CC BY|Attribution)\s{LIST}",
+    rf"\b(?:Python|PyTorch|torch|IEEE|CC BY|Attribution|Llama|Debian)\s{LIST}",
     rf"\b{YEAR}s?-\d\d-\d\d\b|\b{YEAR}s\b",
     r"\bsince\s\d+\.\d[\d.]*",
     rf"\((?:[^()\d]*,\s)?{YEAR}(?=[),])",
     rf"\b\d\d? (?:{MONTHS})\b(?: {YEAR})?",
     rf"\b(?:in|of|since|until|by|{MONTHS})\s{YEAR}\b(?!,\d|\s(?!this\b|does\b)[a-z]{{3,}}s\b)",
 )
+MARKUP = re.compile("|".join(NOT_PROSE), re.MULTILINE)
 # A number that is written in pieces, `1**3**` or `&#49;3`, which a reader sees as one; what code shows stays.
 DIGIT = r"&#(?:4[89]|5[0-7]|x3\d);"
 PIECES = re.compile(
@@ -69,16 +70,18 @@ PIECES = re.compile(
     r"|\d+(?:[.,]\d+)*(?P<last>\*\*?)\d+(?:[.,]\d+)*(?P=last)\d*"
     r"|(?P<first>\*\*?)\d+(?:[.,]\d+)*(?P=first)\d+"
 )
-SILENT = re.compile("|".join(UNTOLD))
+OPAQUE_MARKUP = re.compile("|".join(OPAQUE))
 SPAN = re.compile(r"`+[^`A-Za-z]*\d(?:[^`A-Za-z]|(?<=\d)e(?=[-+]?\d))*`+")  # of code, numbers alone
-SPOKEN = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
+TEXT_ATTRIBUTE = re.compile(r'\b(?:aria-label|aria-description|title|alt)="([^"]*)"')
 HEADING = re.compile(r"(?P<level>#+) +(?:\d+\. +)?(?P<name>.*?)(?: +\{.*\})? *$")
 APART = ("Sources", "Dates", "Versions")
-TOLD = ("title", "caption", "varies")  # options of a fence that a reader sees as text
+EXPLORABLE = "attention"  # the label of its fence
+CAPTION = re.compile(r"^caption:.*(?:\n +.*)*", re.MULTILINE)  # of an explorable
+TEXT_OPTIONS = ("title", "caption", "varies")  # options of a fence that a reader sees as text
 LINK = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))(?:#[^()\s]*)?\)")
 PLACE = re.compile(r"\]\((?P<file>[^()\s#:]+\.(?:md|ipynb))?(?:#(?P<anchor>[^()\s]*))?(?=[)\s])")
 CELL = re.compile(r"\[(?P<text>[^\[\]]*)\]\(#(?P<name>[a-z][a-z_]*)(?P<index>(?:-\d+){2,})\)")
-SAID = "</desc>"  # ends what a drawing is said to show, and its own words begin
+END_OF_DESC = "</desc>"  # ends the description of a drawing; its own words begin
 PARAGRAPHS = re.compile(r"\f|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n\s*\|")
 SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`(\[\"$])")
 PICTURE = re.compile(r"<(?:svg|text|figcaption)\b")
@@ -105,33 +108,29 @@ class Text(NamedTuple):
     sources: list[Source]
     figures: dict[str, str]
     folder: Path
-    names: tuple[str, ...]
+    read: Callable[[Path], PageText]
     is_notebook: bool = False
 
 
-def unsupported_numbers(page: Page) -> list[str]:
-    """Return a line for each number in the prose of `page` that nothing holds, where its project asks for it."""
-    if not page.project.prose:
-        return []
-    return [f"{page.name}:{line}: {what}" for line, what in _complaints(text_of(page))]
+def problems(page: PageText) -> list[Misread]:
+    """Return what is wrong with the numbers in the prose of `page`: each that nothing holds."""
+    return [Misread(line, what) for line, what in _complaints(text_of(page))]
 
 
-def stale_in_notebook(path: Path) -> list[str]:
-    """Return the same for the Markdown cells of a notebook, whose code and stored outputs hold the numbers."""
+def stale_in_notebook(path: Path, read: Callable[[Path], PageText]) -> list[str]:
+    """Return the same, as lines, for the Markdown cells of a notebook, whose code and stored outputs hold the numbers."""
     places = [
         f"cell {number}, line {line}"
         for number, cell in enumerate(_cells(path), 1)
         for line in range(1, _text(cell).count("\n") + 3)
     ]
-    complaints = _complaints(_of_notebook(path))
+    complaints = _complaints(_of_notebook(path, read))
     return [f"{name_of(path)}: {places[line - 1]}: {what}" for line, what in complaints]
 
 
-def quotes(page: Page) -> bool:
+def quotes(page: PageText) -> bool:
     """Say whether the prose of `page` has a number that something must hold."""
-    return page.project.prose and any(
-        one.digits >= DIGITS for one in numerals(_mask(_prose(page), page.project.names))
-    )
+    return any(one.digits >= DIGITS for one in numerals(_mask(_prose(page))))
 
 
 class Paragraph(NamedTuple):
@@ -158,7 +157,7 @@ class Paragraph(NamedTuple):
     def complaints(self) -> Iterator[tuple[int, str]]:
         """Yield (line, complaint) for each number that nothing holds, and each wrong equation."""
         sources = _outwards(self.text.sources, self.line)
-        # What a picture or a notebook shows is told before it is computed.
+        # The text of a picture or of a notebook stands before what computes it.
         everywhere = self.text.is_notebook or PICTURE.search(self.lines) is not None
         reached: dict[int, int] = {}  # of each source, by its line, the place of the last quoted
         earlier: set[float] = set()
@@ -235,7 +234,7 @@ class _Linked:
                 path = (text.folder / link["file"]).resolve()
                 if not path.is_file():  # the build says so
                     continue
-                other = _read(path, path.stat().st_mtime_ns)
+                other = _read(path, path.stat().st_mtime_ns, text.read)
             first, last = _section(other, link["anchor"] or "")
             # Their lines are not those of this page.
             linked += [s._replace(line=-s.line) for s in other.sources if first <= s.line <= last]
@@ -244,7 +243,7 @@ class _Linked:
 
 def paragraphs(text: Text) -> Iterator[Paragraph]:
     """Yield the parts of a text whose numbers are held together."""
-    prose = _mask(text.lines, text.names)
+    prose = _mask(text.lines)
     for start, end in _parts(PARAGRAPHS, prose):
         line = prose.count("\n", 0, start) + 1
         yield Paragraph(text, line, text.lines[start:end], prose[start:end])
@@ -320,31 +319,23 @@ def _section(text: Text, anchor: str) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, _saved: int) -> Text:
-    return _of_notebook(path) if path.suffix == ".ipynb" else text_of(read(path))
+def _read(path: Path, _saved: int, read: Callable[[Path], PageText]) -> Text:
+    return _of_notebook(path, read) if path.suffix == ".ipynb" else text_of(read(path))
 
 
-def _prose(page: Page) -> str:
+def _prose(page: PageText) -> str:
     """Return the text of `page` without its fences, but for their captions and titles."""
     lines = blank_out(page.fences, page.shown)
     for fence in page.fences:
-        lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
-        told_by = page.kind(fence).told
-        if told_by and (caption := told_by.search(fence.text)):
+        lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TEXT_OPTIONS)
+        if fence.language == EXPLORABLE and (caption := CAPTION.search(fence.text)):
             first = fence.line + fence.text.count("\n", 0, caption.start())
-            told = caption[0].split("\n")
-            lines[first : first + len(told)] = told
+            rows = caption[0].split("\n")
+            lines[first : first + len(rows)] = rows
     return "\n".join(lines)
 
 
-@lru_cache
-def _markup(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of what is no prose; a number after one of the `names` belongs to it."""
-    named = rf"\b(?:{'|'.join(names)})\s{LIST}" if names else r"(?!)"
-    return re.compile("|".join([*HIDDEN, named]), re.MULTILINE)
-
-
-def _mask(text: str, names: tuple[str, ...]) -> str:
+def _mask(text: str) -> str:
     """Return `text` with blanks in place of all that is no prose, so that lines and columns stay."""
     lines, apart = [], 0
     for line in text.split("\n"):
@@ -352,7 +343,7 @@ def _mask(text: str, names: tuple[str, ...]) -> str:
         if heading and (not apart or len(heading["level"]) <= apart):
             apart = len(heading["level"]) if heading["name"] in APART else 0
         lines.append(" " * len(line) if apart else line)
-    return _markup(names).sub(_blank, PIECES.sub(_joined, "\n".join(lines)))
+    return MARKUP.sub(_blank, PIECES.sub(_joined, "\n".join(lines)))
 
 
 def _joined(match: re.Match) -> str:
@@ -367,23 +358,22 @@ def _blank(match: re.Match) -> str:
     if SPAN.fullmatch(match[0]):
         return match[0]
     blank = re.sub(r"[^\n]", " ", match[0])
-    if match[0] == SAID:
+    if match[0] == END_OF_DESC:
         return "\f" + blank[1:]
-    if match[0][0] in "<{" and not SILENT.fullmatch(match[0]):
-        for spoken in SPOKEN.finditer(match[0]):
-            blank = blank[: spoken.start(1)] + spoken[1] + blank[spoken.end(1) :]
+    if match[0][0] in "<{" and not OPAQUE_MARKUP.fullmatch(match[0]):
+        for attribute in TEXT_ATTRIBUTE.finditer(match[0]):
+            blank = blank[: attribute.start(1)] + attribute[1] + blank[attribute.end(1) :]
     return blank
 
 
-def text_of(page: Page) -> Text:
+def text_of(page: PageText) -> Text:
     """Return the prose of `page`, and what may hold the numbers in it."""
     sources, figures = [], {}
     for fence in page.fences:
-        kind = page.kind(fence)
         if fence.language in RUNS:
             numbers = Numbers(more=constants(fence.text))
-        elif kind.numbers:
-            numbers = Numbers(kind.numbers(fence.text))
+        elif fence.language == EXPLORABLE:
+            numbers = Numbers(cell.value for cell in explorable.computed_cells(fence.text))
         elif fence.language == SESSION:
             numbers = Numbers([fence.text])
         elif fence.language == "output":
@@ -392,10 +382,10 @@ def text_of(page: Page) -> Text:
         else:
             continue
         sources.append(Source(fence.line, numbers))
-    return Text(_prose(page), sources, figures, page.path.parent, page.project.names)
+    return Text(_prose(page), sources, figures, page.path.parent, page.read)
 
 
-def _of_notebook(path: Path) -> Text:
+def _of_notebook(path: Path, read: Callable[[Path], PageText]) -> Text:
     """Return a notebook as one text: each cell with a blank line after it, and blanks for code."""
     lines: list[str] = []
     sources: list[Source] = []
@@ -412,8 +402,7 @@ def _of_notebook(path: Path) -> Text:
             sources.append(Source(line, Numbers(texts), ordered=False))
             source = re.sub(r"[^\n]", "", source)
         lines += [*source.split("\n"), ""]
-    names = settings.project(root_of(path)).names
-    return Text("\n".join(lines), sources, {}, path.parent, names, is_notebook=True)
+    return Text("\n".join(lines), sources, {}, path.parent, read, is_notebook=True)
 
 
 def _text(cell: dict) -> str:
