@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from book import drawing, html, rules
+from book import drawing, html, measured, rules
 from book.figures import labels, options
 from book.figures.explorable import fence
 from book.heading import heading
@@ -17,6 +17,10 @@ def _numbers(body: str) -> list[str]:
 
 def _check(body: str, options: dict[str, str]) -> None:
     fence.read(body)
+
+
+def _inlined(text: str, folder: Path) -> str:
+    return measured.inlined(drawing.inlined(text, folder), folder)
 
 
 PROJECT = Project(
@@ -35,7 +39,7 @@ PROJECT = Project(
         ),
     },
     options=SHOWN,
-    drawings=Drawings(drawing.inlined, drawing.named),
+    drawings=Drawings(_inlined, drawing.named, measured.numbers, measured.taken),
     drawn=html.problems,
     check=rules.check,
     solution=rules.solution,

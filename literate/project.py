@@ -57,14 +57,18 @@ class Kind:
 
 @dataclass(frozen=True)
 class Drawings:
-    """How lines of a page show drawings, which lie in files.
+    """How lines of a page show drawings, and other things that lie in files.
 
     `inlined` returns the text of a page, which lies in a folder, with each drawing in the place of its
-    line; it raises Misread. `named` returns "file: " where a line of a text shows one, else "".
+    line; it raises Misread. `named` returns "file: " where a line of a text shows one, else "". `numbers`
+    returns the texts of such a line, once it is inlined, whose numbers are read from its file. `taken` returns
+    what stands for a line of a page, which lies in a folder, where the page is taken away.
     """
 
     inlined: Callable[[str, Path], str] = lambda text, folder: text
     named: Callable[[str, int], str] = lambda text, line: ""
+    numbers: Callable[[str], list[str]] = lambda line: []
+    taken: Callable[[str, Path], str] = lambda line, folder: line
 
 
 @dataclass(frozen=True)

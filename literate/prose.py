@@ -392,7 +392,18 @@ def text_of(page: Page) -> Text:
         else:
             continue
         sources.append(Source(fence.line, numbers))
+    for line, texts in _read_from_files(page):
+        sources.append(Source(line, Numbers(texts), ordered=False))
+    sources.sort(key=lambda source: source.line)
     return Text(_prose(page), sources, figures, page.path.parent, page.project.names)
+
+
+def _read_from_files(page: Page) -> Iterator[tuple[int, list[str]]]:
+    """Yield each line of `page` that shows numbers which its project reads from a file, and their texts."""
+    shown = zip(page.lines, page.shown.split("\n"), strict=True)
+    for line, (written, seen) in enumerate(shown, 1):
+        if written != seen and (texts := page.project.drawings.numbers(seen)):
+            yield line, texts
 
 
 def _of_notebook(path: Path) -> Text:
