@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from book import measured
 from literate.errors import Misread
 from literate.fence import CODE_SPAN, Fence, blank_out
 
@@ -15,6 +16,7 @@ WRITTEN = ["br", "code", "div", "em", "figcaption", "figure", "p", "span", "sub"
 FENCE = re.compile(r"[> ]*(?:`{3,}[^`]*$|~{3,})")
 TAG = re.compile(r"<([a-z][\w-]*)(?=[\s/>])", re.IGNORECASE)
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+MEASURED = re.compile(rf"^{re.escape(measured.FIGURE)}.*$", re.MULTILINE)
 MATH = re.compile(r"(?<![\\$])(\$\$?)(?!\s)(?:[^$]|\\\$)+?(?<!\s)\1")
 # What a reader should see nothing of: a formula that was not understood.
 RAW = re.compile(
@@ -32,8 +34,8 @@ def problems(tree: Element, fences: list[Fence], lines: list[str]) -> Iterator[M
     text = "\n".join(CODE_SPAN.sub("", line) for line in outside)
     prose = text.split("\n")
     own = MATH.sub(
-        _blank, SVG.sub(_blank, text)
-    )  # without what is drawn of a file, or of a formula
+        _blank, SVG.sub(_blank, MEASURED.sub(_blank, text))
+    )  # without what is read from a file, and formulas
     for number, line in enumerate(own.split("\n"), 1):
         for tag in TAG.findall(line):
             if tag.lower() not in WRITTEN:

@@ -169,9 +169,7 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
             )
     for own in shown.select("div[style*=overflow]"):
         own.unwrap()
-    for table in shown.select("table.lab-table"):
-        table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
-        _tell_words(table)
+    _fit_tables(shown)
     for table in shown.select("table.heatmap"):
         rows = table.select("tbody > tr")
         cells = [[cell.get_text() for cell in row.select("td")] for row in rows]
@@ -188,6 +186,19 @@ def _shown(html: str, drawings: Iterator[int]) -> str:
     # Markdown passes on a block; what may stand in a sentence it would read.
     text = str(shown).strip()
     return text if first in BLOCK_LEVEL_ELEMENTS else f"<div>{text}</div>"
+
+
+def table(html: str) -> str:
+    """Return a table of a lab as pages show it."""
+    shown = BeautifulSoup(html, "html.parser")
+    _fit_tables(shown)
+    return str(shown)
+
+
+def _fit_tables(shown: BeautifulSoup) -> None:
+    for table in shown.select("table.lab-table"):
+        table.wrap(BeautifulSoup().new_tag("div", attrs={"class": "book-scroll"}))
+        _tell_words(table)
 
 
 def _tell_words(table: Tag) -> None:

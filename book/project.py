@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from book import drawing, html, prose, rules
+from book import drawing, html, measured, prose, rules
 from book.figures import labels, options
 from book.figures.explorable import fence
 from book.heading import heading
@@ -12,6 +12,10 @@ from literate.project import Drawings, Kind, Project, Prose, Shown
 
 def _check(body: str, options: dict[str, str]) -> None:
     fence.read(body)
+
+
+def _inlined(text: str, folder: Path) -> str:
+    return measured.inlined(drawing.inlined(text, folder), folder)
 
 
 PROJECT = Project(
@@ -28,7 +32,7 @@ PROJECT = Project(
         ),
     },
     options=SHOWN,
-    drawings=Drawings(drawing.inlined, drawing.named),
+    drawings=Drawings(_inlined, drawing.named, measured.taken),
     drawn=html.problems,
     check=rules.check,
     solution=rules.solution,

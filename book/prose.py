@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from markdown.extensions.toc import slugify
 
+from book import measured
 from book.figures.explorable import fence as explorable
 from book.numerals import Numbers, Numeral, constants, numerals, results, wrong_sums
 from literate.errors import Misread, name_of
@@ -382,6 +383,10 @@ def text_of(page: PageText) -> Text:
         else:
             continue
         sources.append(Source(fence.line, numbers))
+    for line, shown in enumerate(page.shown.split("\n"), 1):
+        if texts := measured.numbers(shown):
+            sources.append(Source(line, Numbers(texts), ordered=False))
+    sources.sort(key=lambda source: source.line)
     return Text(_prose(page), sources, figures, page.path.parent, page.read)
 
 

@@ -24,7 +24,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page as SitePage
 from mkdocs.structure.toc import TableOfContents
 
-from book import parts
+from book import measured, parts
 from book.ahead import Ahead
 from literate import record, run, update
 from literate.page import RUNS, Page, PageError, read
@@ -213,7 +213,8 @@ def _state_of(page: SitePage, files: Files) -> tuple:
     else:
         snippets = Path(page.file.src_dir or "").parent / "snippets"
         included = {snippets / one for one in parts.INCLUDED.findall(text)}
-        beside = sorted(included | set(own.parent.glob("drawings/*.svg")))
+        labs = {own.parent / one for one in measured.files(text)}
+        beside = sorted(included | labs | set(own.parent.glob("drawings/*.svg")))
     links = {normpath(join(folder, one)) for one in LINKED(text)}
     texts = [(path, path.read_bytes()) for path in beside if path.is_file()]
     return text, texts, sorted(link for link in links if link in files.src_uris)

@@ -6,6 +6,7 @@ without torch.
 
 import ast
 import re
+from functools import partial
 from urllib.parse import urljoin
 
 import nbformat
@@ -85,7 +86,16 @@ def markdown(page: Page, site_url: str = "") -> str:
                 (block.fence.prefix + line).rstrip() for line in block.code.rstrip().split("\n")
             ]
             lines[block.line : block.fence.end - 1] = code
+    for place, text in _taken(page, lines).items():
+        lines[place] = text
     return "\n".join(lines)
+
+
+def _taken(page: Page, lines: list[str]) -> dict[int, str]:
+    """Return what stands, where `page` is taken away, for those of its `lines` that show a file, by place."""
+    taken = (page.project.drawings.taken(line, page.path.parent) for line in lines)
+    both = enumerate(zip(lines, taken, strict=True))
+    return {place: new for place, (line, new) in both if new != line}
 
 
 def pieces(page: Page) -> list[str]:
@@ -146,7 +156,9 @@ def as_notebook(page: Page, site_url: str, guarded: bool = False) -> NotebookNod
             prose += _kept_fence(page, fence, containers, address)
         elif not fence:
             line = lines[at - 1]
-            if line.strip() or not (prose and "\n" in prose[-1]):  # a title brings its own blank
+            if "\n" in line:  # a table
+                prose += line.split("\n")
+            elif line.strip() or not (prose and "\n" in prose[-1]):  # a title brings its own blank
                 prose.append(_line(line, containers))
         at = fence.end + 1 if fence else at + 1
     close_prose()
@@ -209,15 +221,20 @@ def _prose(page: Page, address: str) -> list[str]:
 
     The line of a fence is empty.
     """
+    written = blank_out(page.fences, without_front_matter(page.text))
+    plain = partial(_plain, address)
+    lines = MARKUP.sub(plain, "\n".join(written)).split("\n")
+    for place, text in _taken(page, written).items():
+        lines[place] = MARKUP.sub(plain, text)
+    return lines
 
-    def plain(match: re.Match) -> str:
-        if match["attributes"]:
-            return ""
-        linked = match["link"] and address
-        return match["link"] + _absolute(match["target"], address) if linked else match[0]
 
-    text = without_front_matter(page.text)
-    return MARKUP.sub(plain, "\n".join(blank_out(page.fences, text))).split("\n")
+def _plain(address: str, match: re.Match) -> str:
+    """Return what stands for an attribute, or for a link, in a page that is taken away."""
+    if match["attributes"]:
+        return ""
+    linked = match["link"] and address
+    return match["link"] + _absolute(match["target"], address) if linked else match[0]
 
 
 def _line(line: str, containers: list[int]) -> str:

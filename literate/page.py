@@ -228,7 +228,7 @@ def read(path: str | Path) -> Page:
     fences, found = reads(without_front_matter(shown), ours)
     problems += found
     problems += [
-        Misread(number, "a drawing in a fence, which is not shown; move it out")
+        Misread(number, "a drawing or a table in a fence, which is not shown; move it out")
         for number, (written, seen) in enumerate(zip(lines, shown.split("\n"), strict=True), 1)
         if written != seen and any(fence.line < number < fence.end for fence in fences)
     ]

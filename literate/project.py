@@ -54,14 +54,16 @@ class Kind:
 
 @dataclass(frozen=True)
 class Drawings:
-    """How lines of a page show drawings, which lie in files.
+    """How lines of a page show drawings, and other things that lie in files.
 
     `inlined` returns the text of a page, which lies in a folder, with each drawing in the place of its
-    line; it raises Misread. `named` returns "file: " where a line of a text shows one, else "".
+    line; it raises Misread. `named` returns "file: " where a line of a text shows one, else "". `taken`
+    returns what stands for a line of a page, which lies in a folder, where the page is taken away.
     """
 
     inlined: Callable[[str, Path], str] = lambda text, folder: text
     named: Callable[[str, int], str] = lambda text, line: ""
+    taken: Callable[[str, Path], str] = lambda line, folder: line
 
 
 class PageText(NamedTuple):

@@ -28,7 +28,7 @@ def wrong_page(page, text, folder):
     """Return `page` as it reads with this text, in a copy of what it needs of the project."""
     for name, setting in SETTINGS.items():
         (folder / name).write_text(setting, encoding="utf-8")
-    for kept in ("snippets", "docs/files", f"docs/{page.partition('/')[0]}/drawings"):
+    for kept in ("snippets", "docs/files", "docs/labs", f"docs/{page.partition('/')[0]}/drawings"):
         shutil.copytree(ROOT / kept, folder / kept)
     copy = folder / "docs" / page
     copy.write_text(text, encoding="utf-8")

@@ -116,7 +116,7 @@ def test_what_a_drawing_may_not_hold_is_an_error_at_its_line(shown, old, new, sa
             "a drawing stands alone on its line, in <figure",
         ),
         ("(drawings", "(./drawings", 5, "a drawing stands alone"),
-        ("# A page", "```text", 5, "a drawing in a fence"),
+        ("# A page", "```text", 5, "a drawing or a table in a fence"),
     ],
 )
 def test_a_line_that_shows_no_drawing_is_an_error(shown, old, new, line, said):
