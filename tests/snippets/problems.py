@@ -259,15 +259,3 @@ def multi_head_problem(part: ModuleType, case: Case) -> Problem:
 
 # Sizes that are all different, so that no two of them can be exchanged unseen.
 SIZES = Case(T_q=4, T_k=5, num_heads=2, head_dim=3, value_dim=2, embed_dim=5, kv_dim=4, bias=True)
-CASES = [
-    replace(SIZES, causal=True),
-    replace(SIZES, causal=True, T_q=5, T_k=3, mask="bool", mask_batched=True, seed=1),
-    replace(SIZES, mask="float", scale=0.3, seed=2),
-    replace(SIZES, mask="empty row", seed=3),
-    replace(SIZES, mask="float with empty row", causal=True, seed=5),
-    replace(SIZES, mask="padding", causal=True, seed=4),
-    replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=0.0, seed=6),
-    replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=-0.5, seed=7),
-    replace(SIZES, T_k=4, bias=False, seed=8),
-    replace(SIZES, batch=(0,)),
-]
