@@ -4,17 +4,18 @@ The same facts are asked of the parts and of wrong versions of them, so the fact
 """
 
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.snippets.problems import SNIPPETS, TOLERANCE, Case, Leaves, Problem
+from tests.snippets.parts import ROOT
+
+# Largest error allowed, as a share of the largest expected magnitude (or of 1, if that is more).
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 5e-2}
 
 
 def first_to_notice(facts: Iterable[Callable], *arguments: object) -> str | None:
@@ -30,7 +31,7 @@ def first_to_notice(facts: Iterable[Callable], *arguments: object) -> str | None
             return fact.__name__
         except ValueError as error:
             raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-            if raised_in.parent == SNIPPETS:
+            if raised_in.parent == ROOT / "snippets":
                 return fact.__name__
         except Exception:
             continue
@@ -57,63 +58,6 @@ def assert_equal(
         error = (result - wanted).abs().max().item()
         allowed = slack * TOLERANCE[dtype] * max(1.0, wanted.abs().max().item())
         assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g}"
-
-
-def gradients(output: Tensor, leaves: Leaves) -> Leaves:
-    """Return the gradient of a random weighting of output with respect to every leaf."""
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    found = torch.autograd.grad(
-        output, list(leaves.values()), direction.to(output.dtype), materialize_grads=True
-    )
-    return dict(zip(leaves, found, strict=True))
-
-
-def it_is_its_definition(problem: Problem) -> None:
-    """Contexts, weights where the part returns them, and gradients are the oracle's; a hidden key weighs 0."""
-    context, weights = problem.oracle(problem.leaves)
-    wanted = gradients(context, problem.leaves)
-    for need_weights in problem.paths:
-        ours, our_weights = problem.call(problem.leaves, need_weights)
-        assert_equal(f"context, need_weights={need_weights}", ours, context, torch.float64)
-        if need_weights:
-            assert_equal("weights", our_weights, weights, torch.float64)
-            assert (our_weights[problem.bias == -torch.inf] == 0).all(), "a hidden key has weight"
-        for name, found in gradients(ours, problem.leaves).items():
-            what = f"gradient of {name}, need_weights={need_weights}"
-            assert_equal(what, found, wanted[name], torch.float64)
-
-
-def a_query_without_keys_gets_zeros(problem: Problem) -> None:
-    """Rows hidden everywhere: weights 0, context 0, and zeros in the gradient, without a NaN on the way."""
-    empty = (problem.bias == -torch.inf).all(-1)  # (..., T_q)
-    several_heads = "out_proj.weight" in problem.leaves
-    rows = empty.all(-2) if several_heads else empty  # (..., T_q), empty in every head
-    # Of a context of zeros, out_proj leaves its bias, which alone has a gradient.
-    wanted = problem.leaves.get("out_proj.bias", torch.zeros(()))
-    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
-        for need_weights in problem.paths if rows.any() else ():
-            context, weights = problem.call(problem.leaves, need_weights)
-            if need_weights:
-                assert (weights[empty] == 0).all(), "weights of an empty row"
-            assert (context[rows] == wanted).all(), f"need_weights={need_weights}: {context}"
-            for name, gradient in gradients(context[rows], problem.leaves).items():
-                what = f"gradient of {name}, need_weights={need_weights}"
-                assert name == "out_proj.bias" or (gradient == 0).all(), what
-
-
-def asked_of(build: Callable, cases: Iterable[Case]) -> list[Callable]:
-    """Return the facts above as functions of a part's module, each of them for each of the cases."""
-
-    def asked(fact: Callable, number: int, case: Case) -> Callable:
-        def holds(part: ModuleType) -> None:
-            fact(build(part, case))
-
-        holds.__name__ = f"{fact.__name__}, case {number}"
-        return holds
-
-    facts = (it_is_its_definition, a_query_without_keys_gets_zeros)
-    return [asked(fact, number, case) for fact in facts for number, case in enumerate(cases, 1)]
 
 
 def refuses(what: str, call: Callable, *arguments: object, **options: object) -> None:

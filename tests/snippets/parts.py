@@ -3,7 +3,6 @@
 A test of a file tests/snippets/test_<part>.py that takes `part`, and nothing else, is a fact: it holds of the part's
 module, and is asked of wrong ones, too. The file may hold, beside its tests,
 
-- FACTS: facts that were made, by name, and not written as tests;
 - WRONG: by what it does, an edit of the part, (old, new), that must break a fact;
 - CASES: by what is tried, a Case: right in each dtype, on each device;
 - MODULES: by name, what makes a module that maps (2, T, 8) alike: exported and compiled once, it serves each T;
@@ -20,6 +19,8 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from tests.wrong import edit
 
 ROOT = Path(__file__).parents[2]
 FILES = {path.stem: path for path in sorted((ROOT / "snippets").glob("*.py"))}
@@ -102,8 +103,7 @@ def facts(part: str) -> list[Callable]:
     """What the tests of a part hold true of its module."""
     tests = tests_of(part)
     named = [it for name, it in vars(tests).items() if name.startswith("test_")]
-    own = [it for it in named if list(inspect.signature(it).parameters) == ["part"]]
-    return own + getattr(tests, "FACTS", [])
+    return [it for it in named if list(inspect.signature(it).parameters) == ["part"]]
 
 
 def told(name: str) -> dict[str, tuple[str, object]]:
@@ -113,6 +113,30 @@ def told(name: str) -> dict[str, tuple[str, object]]:
         for key, value in getattr(tests_of(part), name, {}).items():
             found[f"{part}: {key}"] = part, value
     return found
+
+
+def edited(part: str, old: str = "", new: str = "") -> ModuleType:
+    """A part, executed from its source with one edit."""
+    source = FILES[part].read_text(encoding="utf-8")
+    module = ModuleType(part)
+    exec(compile(edit(source, old, new, f"{part}.py"), str(FILES[part]), "exec"), module.__dict__)
+    return module
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask=None, *, is_causal=False, scale=None):
+    """Context and weights by the formula; a query that may see no key gets zeros."""
+    scores = query @ key.mT * (query.size(-1) ** -0.5 if scale is None else scale)
+    if is_causal:
+        past = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~past, -torch.inf)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    powers = (scores - scores.detach().amax(dim=-1, keepdim=True).clamp(min=-1e300)).exp()
+    total = powers.sum(dim=-1, keepdim=True)
+    weights = powers / total.masked_fill(total == 0, 1.0)
+    return weights @ value, weights
 
 
 def draw(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -48,7 +48,7 @@ def refused(part, reason, config):
 def test_each_layer_of_a_public_file_is_made_or_refused_with_the_reason(part):
     with torch.device("meta"):
         for config in configs.MADE.values():
-            for layer in part.attention_of(config):
+            for layer in part.attention_of(config)[:6]:  # in longer models they come again
                 part.layer_of(layer, **PARTS)
         for config, reason in configs.REFUSED.values():
             with pytest.raises(ValueError, match=reason):

@@ -1,17 +1,21 @@
 """One head that hides the future is its definition, and drops weights while it is trained."""
 
-from dataclasses import replace
-
 import torch
 
 from snippets.causal_self_attention import CausalSelfAttention
-from tests.snippets.facts import (
-    asked_of,
-    assert_equal,
-    dropout_is_for_training,
-)
-from tests.snippets.parts import Case, texts
-from tests.snippets.problems import SIZES, causal_problem
+from tests.snippets.facts import assert_equal, dropout_is_for_training
+from tests.snippets.parts import Case, alike, attend, close, draw, texts
+
+
+def test_outputs_weights_and_gradients_are_those_of_the_formula(part):
+    for shape, bias in (((2, 4, 5), True), ((2, 2, 4, 5), False)):
+        head, x = part.CausalSelfAttention(5, 3, bias=bias).double(), draw(*shape).requires_grad_()
+        leaves = [x, *head.parameters()]
+        context, weights = attend(head.W_query(x), head.W_key(x), head.W_value(x), is_causal=True)
+        result, found = head(x, need_weights=True)
+        assert close(found, weights)
+        assert alike(result, context, leaves)
+        assert alike(head(x), context, leaves)
 
 
 def test_weights_are_dropped_while_it_is_trained(part):
@@ -29,10 +33,6 @@ def test_scores_are_divided_before_they_leave_half_precision(part):
     wanted = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
     assert_equal("weights", weights, wanted.expand(2, 5, 5), torch.bfloat16)
 
-
-FACTS = asked_of(
-    causal_problem, [replace(SIZES, batch=(2, 2), logits=1e4), replace(SIZES, bias=False)]
-)
 
 SCALE = "self.head_dim**-0.5"
 SCORES = f"(query * {SCALE}) @ key.mT"

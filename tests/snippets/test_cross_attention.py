@@ -1,15 +1,22 @@
 """One head that reads a source is its definition, with the lengths and widths of two sequences."""
 
-from dataclasses import replace
-
 import torch
 
 from snippets.cross_attention import CrossAttention
-from tests.snippets.facts import asked_of, refuses
-from tests.snippets.parts import Case, texts
-from tests.snippets.problems import SIZES, cross_problem
+from tests.snippets.facts import refuses
+from tests.snippets.parts import Case, alike, attend, draw, texts
 
-PROBLEMS = [SIZES, replace(SIZES, bias=False, mask="empty row", mask_batched=True)]
+
+def test_outputs_and_gradients_are_those_of_the_formula(part):
+    """With a mask for each text, too; a token that may see no token of the source gets zeros."""
+    keep = draw(2, 4, 6) > 0
+    keep[:, 2] = False
+    for mask, bias in ((None, True), (keep, False)):
+        head = part.CrossAttention(5, 4, 3, 2, bias=bias).double()
+        x, source = draw(2, 4, 5).requires_grad_(), draw(2, 6, 4).requires_grad_()
+        wanted, _ = attend(head.W_query(x), head.W_key(source), head.W_value(source), mask)
+        found = head(x, source, attn_mask=mask)
+        assert alike(found, wanted, [x, source, *head.parameters()])
 
 
 def test_what_would_be_misread_is_refused(part):
@@ -18,8 +25,6 @@ def test_what_would_be_misread_is_refused(part):
     refuses("a mask of numbers", head, x, source, attn_mask=torch.ones(4, 6))
     refuses("a mask for each text", head, x, source, attn_mask=torch.ones(2, 4, 6).bool())
 
-
-FACTS = asked_of(cross_problem, PROBLEMS)
 
 OPERATOR = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
 WRONG = {

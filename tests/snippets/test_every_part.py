@@ -21,7 +21,6 @@ from tests.devices import made_without_device
 from tests.snippets import parts
 from tests.snippets.facts import assert_equal, first_to_notice
 from tests.snippets.parts import FILES
-from tests.snippets.problems import edited
 
 every_file = pytest.mark.parametrize("part", FILES)
 # The lines that a file may have: a hundred or so, but for whole models and what reads their files.
@@ -91,24 +90,10 @@ def test_what_has_one_name_in_several_files_is_the_same_code():
 WRONG = parts.told("WRONG")
 
 
-MADE = {
-    f"{part}: {fact.__name__}": (part, fact)
-    for part in FILES
-    for fact in getattr(parts.tests_of(part), "FACTS", ())
-}
-
-
-@pytest.mark.parametrize("what", MADE)
-def test_of_the_file_it_is_true_that(what):
-    part, fact = MADE[what]
-    fact(edited(part))
-
-
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_version_breaks_a_fact(what):
     part, edits = WRONG[what]
-    edits = edits if isinstance(edits[0], tuple) else (edits,)
-    assert first_to_notice(parts.facts(part), edited(part, *edits)), "every fact holds"
+    assert first_to_notice(parts.facts(part), parts.edited(part, *edits)), "every fact holds"
 
 
 # Dtypes and devices

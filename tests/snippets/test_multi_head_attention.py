@@ -1,7 +1,6 @@
 """The layer is its definition, head by head, and PyTorch's own, whole and in shards."""
 
 import copy
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,14 +10,34 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from snippets.multi_head_attention import MultiHeadAttention
 from tests.snippets.facts import (
-    asked_of,
     copy_weights,
     dropout_is_for_training,
     refuses,
     works,
 )
-from tests.snippets.parts import Case, T, alike, close, draw, texts
-from tests.snippets.problems import SIZES, multi_head_problem
+from tests.snippets.parts import Case, T, alike, attend, close, draw, texts
+
+
+def test_outputs_weights_and_gradients_are_those_of_each_head(part):
+    """Under masks for each head, of numbers beside is_causal, and of padding; with three inputs."""
+    keep = draw(2, 2, 5, 3) > 0
+    added = draw(5, 3, seed=2).masked_fill(torch.arange(5)[:, None] == 2, -torch.inf)
+    padding = torch.tensor([[True, True, False], [True] * 3])[:, None, None]
+    for mask, bias, is_causal in ((keep, True, False), (added, True, True), (padding, False, True)):
+        torch.manual_seed(0)
+        layer = part.MultiHeadAttention(6, 2, kv_dim=4, bias=bias).double()
+        sizes = (5, 6), (3, 4), (3, 4)
+        given = [draw(2, *size, seed=i).requires_grad_() for i, size in enumerate(sizes)]
+        projections = zip((layer.W_query, layer.W_key, layer.W_value), given, strict=True)
+        heads = zip(*(project(x).split(3, dim=-1) for project, x in projections), strict=True)
+        own = mask.expand(2, 2, 5, 3).unbind(1)
+        pairs = [attend(*x, m, is_causal=is_causal) for x, m in zip(heads, own, strict=True)]
+        contexts, shares = zip(*pairs, strict=True)
+        wanted, how = layer.out_proj(torch.cat(contexts, -1)), {"is_causal": is_causal}
+        result, weights = layer(*given, attn_mask=mask, **how, need_weights=True)
+        assert close(weights, torch.stack(shares, dim=1))
+        for found in (result, layer(*given, attn_mask=mask, **how)):
+            assert alike(found, wanted, [*given, *layer.parameters()])
 
 
 def test_it_is_the_layer_of_torch(part):
@@ -104,13 +123,6 @@ def test_what_would_be_misread_is_refused(part):
     with pytest.raises(TypeError):  # where nn.MultiheadAttention takes key_padding_mask
         layer(x, x, x, torch.ones(5, 5).bool())
 
-
-PROBLEMS = [
-    replace(SIZES, causal=True, T_q=5, T_k=3, mask="bool", mask_batched=True),
-    replace(SIZES, mask="float with empty row", causal=True, seed=1),
-    replace(SIZES, mask="padding", bias=False, seed=2),
-]
-FACTS = asked_of(multi_head_problem, PROBLEMS)
 
 SPLIT = "x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)"
 SOFTMAX = "scores.softmax(dim=-1).masked_fill(no_key, 0.0)"

@@ -1,21 +1,31 @@
 """The function is its definition, with and without the weights, and misreads no mask."""
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 
 from snippets.scaled_dot_product_attention import scaled_dot_product_attention
-from tests.snippets.facts import asked_of, assert_equal, dropped_at_one_half, refuses, works
-from tests.snippets.parts import Case, T, close, draw, heads
-from tests.snippets.problems import SIZES, function_problem
+from tests.snippets.facts import assert_equal, dropped_at_one_half, refuses, works
+from tests.snippets.parts import Case, T, alike, attend, close, draw, heads
 
-PROBLEMS = [
-    replace(SIZES, causal=True, T_q=5, T_k=3, mask="bool", mask_batched=True, seed=1),
-    replace(SIZES, mask="float", scale=0.3, seed=2),
-    replace(SIZES, mask="float with empty row", causal=True, seed=5),
-    replace(SIZES, causal=True, batch=(2, 2), value_dim=3, scale=0.0, seed=6),
-]
+
+def test_outputs_weights_and_gradients_are_those_of_the_formula(part):
+    """For every mask, beside is_causal too, and every sign of the scale; a query without keys gets zeros."""
+    keep = draw(2, 2, 5, 3) > -0.3
+    keep[..., 2, :] = False
+    added = draw(5, 3, seed=2).masked_fill(~keep[0, 0], -torch.inf)
+    for width, mask in ((4, None), (4, keep), (2, added)):
+        for is_causal, scale in ((False, None), (True, 0.3), (True, 0.0), (True, -0.5)):
+            sizes = (5, 4), (3, 4), (3, width)
+            leaves = [draw(2, 2, *size, seed=i).requires_grad_() for i, size in enumerate(sizes)]
+            how = {"is_causal": is_causal, "scale": scale}
+            wanted, shares = attend(*leaves, mask, **how)
+            result, weights = part.scaled_dot_product_attention(
+                *leaves, mask, **how, need_weights=True
+            )
+            assert close(weights, shares)
+            assert alike(result, wanted, leaves), (mask, how)
+            fused = part.scaled_dot_product_attention(*leaves, mask, **how)
+            assert alike(fused, wanted, leaves), (mask, how)
 
 
 def test_dropout_keeps_the_average(part):
@@ -55,8 +65,6 @@ def test_what_would_be_misread_is_refused(part):
     numbers = torch.ones(5, 5, dtype=torch.int64)
     refuses("a mask of integers", attention, x, x, x, numbers, need_weights=True)
 
-
-FACTS = asked_of(function_problem, PROBLEMS)
 
 DROPOUT = "weights = F.dropout(_softmax(scores, attn_mask), dropout_p)"
 WRONG = {

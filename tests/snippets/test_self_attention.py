@@ -1,15 +1,20 @@
-"""One head is its definition, whatever stands in for its projections, and misreads no mask."""
-
-from dataclasses import replace
+"""One head is its formula, and misreads no mask."""
 
 import torch
 
 from snippets.self_attention import SelfAttention
-from tests.snippets.facts import asked_of, refuses
-from tests.snippets.parts import Case, texts
-from tests.snippets.problems import SIZES, self_problem
+from tests.snippets.facts import refuses
+from tests.snippets.parts import Case, alike, attend, draw, texts
 
-PROBLEMS = [SIZES, replace(SIZES, bias=False, mask="empty row", mask_batched=True)]
+
+def test_outputs_and_gradients_are_those_of_the_formula(part):
+    """With a mask for each text, too; a token that may see no token gets zeros."""
+    keep = draw(2, 4, 4) > 0
+    keep[:, 2] = False
+    for mask, bias in ((None, True), (keep, False)):
+        head, x = part.SelfAttention(5, 3, bias=bias).double(), draw(2, 4, 5).requires_grad_()
+        wanted, _ = attend(head.W_query(x), head.W_key(x), head.W_value(x), mask)
+        assert alike(head(x, attn_mask=mask), wanted, [x, *head.parameters()])
 
 
 def test_what_would_be_misread_is_refused(part):
@@ -18,8 +23,6 @@ def test_what_would_be_misread_is_refused(part):
     refuses("a mask of numbers", head, x, attn_mask=torch.ones(4, 4))
     refuses("a mask for each text", head, x, attn_mask=torch.ones(2, 4, 4).bool())
 
-
-FACTS = asked_of(self_problem, PROBLEMS)
 
 OPERATOR = "F.scaled_dot_product_attention(query, key, value, attn_mask)"
 WRONG = {
