@@ -11,8 +11,6 @@ the median of all rounds: below 1 the book's part is faster. Nothing is asserted
 import argparse
 import itertools
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,28 +20,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
-from snippets.gated_memory import gated_memory
 from snippets.generate import generate
 from snippets.kv_cache import KVCache
 from snippets.llama import Llama
 from snippets.multi_head_attention import MultiHeadAttention
-from snippets.sparse_attention import attend_chosen
 from tests.snippets.facts import copy_weights
-from tests.snippets.parts import FILES, ROOT
 
 Ways = dict[str, Callable[[], Tensor]]
 SIZES = {"vocab_size": 1000, "embed_dim": 512, "num_heads": 8, "num_layers": 4}
 WRITTEN = 64  # tokens of a text
-
-FIRST_CALL = """
-import time, torch
-from tests.snippets.test_{} import CASES
-case = next(iter(CASES.values()))
-module, inputs = case.module(), [x.float() if x.is_floating_point() else x for x in case.inputs()]
-start = time.process_time()
-case.call(module, *inputs)
-print(round(1000 * (time.process_time() - start), 1), "ms")
-"""
 
 
 def llamas(num_kv_heads: int) -> tuple[Llama, LlamaForCausalLM]:
@@ -155,51 +140,11 @@ def heads() -> Iterator[tuple[str, Ways]]:
     yield "heads: forward and backward", both
 
 
-def memory() -> Iterator[tuple[str, Ways]]:
-    """Gated memory with a gate a channel, at its default chunk, beside a loop over the tokens."""
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, 1, 4, 1024, 64)
-    key = F.normalize(key, dim=-1)
-    decay, beta = -torch.rand(1, 4, 1024, 64) / 8, torch.rand(1, 4, 1024, 1)
-    tokens = [*zip(*(x.unbind(-2) for x in (query, key, value, decay, beta)), strict=True)]
-
-    def loop() -> Tensor:
-        state, read = torch.zeros(1, 4, 64, 64), []
-        for q, k, v, g, b in tokens:
-            state = g.exp()[..., None] * state
-            answer = (k[..., None] * state).sum(-2)
-            state = state + k[..., None] * (b * (v - answer))[..., None, :]
-            read.append((q[..., None] * state).sum(-2))
-        return torch.stack(read, dim=-2)
-
-    ours = lambda: gated_memory(query, key, value, log_decay=decay, beta=beta)[0]  # noqa: E731
-    yield "memory: 1,024 tokens, a gate a channel", {"the book's": ours, "a loop": loop}
-
-
-def sparse() -> Iterator[tuple[str, Ways]]:
-    """Prefill in which each query reads 256 of 8,192 keys; 8 heads share the keys of one."""
-    torch.manual_seed(0)
-    query, (key, value) = torch.randn(1, 8, 8192, 64), torch.randn(2, 1, 1, 8192, 64)
-    chosen = (torch.arange(8192)[:, None] - torch.arange(256)).clamp(min=-1)[None, None]
-    dense = partial(F.scaled_dot_product_attention, query, key, value, enable_gqa=True)
-    ours = partial(attend_chosen, query, key, value, chosen)
-    ways = {"the book's": ours, "dense": partial(dense, is_causal=True)}
-    yield "sparse: prefill of 8,192 tokens, 256 keys each, of other results", ways
-
-
-def first() -> None:
-    """Print what each part's first call takes in a new interpreter, after its import."""
-    for part in FILES:
-        code = [sys.executable, "-c", FIRST_CALL.format(part)]
-        done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, check=False)
-        print(f"first call of {part:32}{done.stdout.strip() or done.stderr[-60:].strip()}")
-
-
 def compare(title: str, ways: Ways, seconds: float) -> None:
     """Show that all compute the same, time them in every order, and print medians and ratios."""
     ours, *rivals = ways
     results = {name: way() for name, way in ways.items()}
-    for name in () if "other results" in title else rivals:
+    for name in rivals:
         found = torch.stack([*results[ours]])  # a list of texts, or a tensor
         torch.testing.assert_close(found, results[name], rtol=0, atol=1e-3)
     times, end = {name: [] for name in ways}, time.perf_counter() + seconds
@@ -220,16 +165,14 @@ def compare(title: str, ways: Ways, seconds: float) -> None:
 def main() -> None:
     """Run the rows that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("only", nargs="?", help="decode, write, prefill, heads, memory, ...")
+    parser.add_argument("only", nargs="?", help="decode, write, prefill or heads")
     parser.add_argument("--seconds", type=float, default=8.0, help="about, for each row")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for rows in (decode, write, prefill, heads, memory, sparse):
+    for rows in (decode, write, prefill, heads):
         if arguments.only in (None, rows.__name__):
             for title, ways in rows():
                 compare(title, ways, arguments.seconds)
-    if arguments.only in (None, "first"):
-        first()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tools import train as trainer
 from tools.train import Settings, train
 
 SMALL = Settings(
-    embed_dim=16, num_heads=2, num_layers=1, context_length=16, steps=60, batch=8, every=10
+    embed_dim=16, num_heads=2, num_layers=1, context_length=16, steps=30, batch=8, every=10
 )
 WORDS = "the river and the bank, the boat and the loan, "
 
@@ -35,9 +35,9 @@ def one_thread():
 @pytest.mark.parametrize(
     ("settings", "load"),
     [
-        (replace(SMALL, steps=150), lambda stored: GPT(**stored["sizes"])),
+        (replace(SMALL, steps=60), lambda stored: GPT(**stored["sizes"])),
         (
-            replace(SMALL, steps=100, model="llama", num_kv_heads=1),
+            replace(SMALL, steps=60, model="llama", num_kv_heads=1),
             lambda stored: Llama.from_config(stored["config"]),
         ),
     ],
@@ -46,8 +46,8 @@ def one_thread():
 def test_a_run_learns_and_leaves_a_model_that_a_page_can_load(settings, load, tmp_path, text):
     found = train(settings, tmp_path, text, quiet=True)
     first, last = found["measured"][0], found["measured"][-1]
-    assert last["train"] < 0.5 * first["train"]
-    assert last["held_out"] < 0.5 * first["held_out"]
+    assert last["train"] < 0.7 * first["train"]
+    assert last["held_out"] < 0.7 * first["held_out"]
     stored = torch.load(tmp_path / "model.pt", weights_only=True)
     load(stored).load_state_dict(stored["weights"])
     assert {tensor.dtype for tensor in stored["weights"].values()} == {torch.float16}

@@ -29,10 +29,12 @@ def printed(path):
     return [o.get("text") for cell in notebook.cells for o in cell.get("outputs", [])]
 
 
-def test_a_lab_is_executed_in_order_and_stored(folder):
-    path = write(folder, "one", "x = 20", "print(x + 1)")
+def test_a_lab_is_executed_in_order_in_an_empty_folder_at_full_size_and_stored(folder, monkeypatch):
+    monkeypatch.setenv("LAB_REDUCED", "1")  # left in the environment
+    seen = "import os\nprint([n for n in os.listdir() if n[0] != '.'], 'LAB_REDUCED' in os.environ)"
+    path = write(folder, "one", "x = 20", "print(x + 1)", seen)
     assert labs.main(["one"]) == 0
-    assert printed(path) == ["21\n"]
+    assert printed(path) == ["21\n", "[] False\n"]
     assert list(folder.iterdir()) == [path]
 
 
@@ -41,23 +43,6 @@ def test_a_reduced_run_tells_the_cells_and_stores_nothing(folder):
     before = path.read_bytes()
     assert labs.main(["one", "--reduced"]) == 0
     assert path.read_bytes() == before
-
-
-def test_a_full_run_hides_a_wish_for_small_sizes_that_was_left_in_the_environment(
-    folder, monkeypatch
-):
-    monkeypatch.setenv("LAB_REDUCED", "1")
-    path = write(folder, "one", "import os\nprint('LAB_REDUCED' in os.environ)")
-    assert labs.main(["one"]) == 0
-    assert printed(path) == ["False\n"]
-
-
-def test_a_lab_stands_in_an_empty_folder(folder):
-    path = write(
-        folder, "one", "import os\nprint([n for n in os.listdir() if not n.startswith('.')])"
-    )
-    assert labs.main(["one"]) == 0
-    assert printed(path) == ["[]\n"]
 
 
 def test_a_failing_lab_keeps_its_old_outputs_and_names_its_cell(folder, capsys):
@@ -80,20 +65,19 @@ def test_a_wrong_name_is_refused_with_the_right_ones(folder, capsys):
     assert "no lab is named two; the labs are one" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "cell"),
-    [
-        ("x = 20", "x = 30", "cell 2 (x = 30)"),
-        ("x + 1", "x + 2", "cell 3 (print(x + 2))"),
-        ('"21', '"22', "cell 3 (print(x + 1))"),
-    ],
-)
-def test_an_edited_cell_is_named(folder, old, new, cell):
+def test_an_edited_cell_is_named(folder):
     path = write(folder, "one", "x = 20", "print(x + 1)")
     assert labs.main(["one"]) == 0
     assert labs.edited(path) == []
-    path.write_text(path.read_text().replace(old, new))
-    assert labs.edited(path) == [f"one.ipynb: {cell}: edited since it was stored; run `make labs`"]
+    whole = path.read_text()
+    for old, new, cell in (
+        ("x = 20", "x = 30", "cell 2 (x = 30)"),
+        ("x + 1", "x + 2", "cell 3 (print(x + 2))"),
+        ('"21', '"22', "cell 3 (print(x + 1))"),
+    ):
+        path.write_text(whole.replace(old, new))
+        named = f"one.ipynb: {cell}: edited since it was stored; run `make labs`"
+        assert labs.edited(path) == [named]
 
 
 def test_a_deleted_cell_is_noticed_and_so_is_a_lab_that_was_never_stored(folder):

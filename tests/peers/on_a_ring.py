@@ -98,9 +98,8 @@ def main():
             found[name] = beside_one_device(is_causal, kv_heads)
         found[f"PyTorch causal={is_causal}"] = beside_the_ring_of_pytorch(is_causal)
     found["public"] = public_context_parallel()
-    if dist.get_world_size() == 4:  # two rings side by side, as with several batches
-        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-        found["beside"] = beside_one_device(True, HEADS, groups[dist.get_rank() % 2])
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]  # two rings side by side
+    found["beside"] = beside_one_device(True, HEADS, groups[dist.get_rank() % 2])
     Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()
 

@@ -7,13 +7,10 @@ import torch
 from torch import nn
 
 from snippets.attention_of import attention_of, layer_of, weights_of
-from snippets.causal_self_attention import CausalSelfAttention
-from snippets.cross_attention import CrossAttention
 from snippets.grouped_query_attention import GroupedQueryAttention
 from snippets.latent_attention import LatentAttention
 from snippets.multi_head_attention import MultiHeadAttention
 from snippets.rope import RotaryPositions
-from snippets.self_attention import SelfAttention
 
 pytest.importorskip("transformers")
 
@@ -45,8 +42,7 @@ def holding(ours, theirs, names):
     """Our layer, with the weights of those of their modules that the names tell."""
     ours = ours.double()
     for own, other in names.items():
-        if hasattr(ours, own):
-            getattr(ours, own).load_state_dict(getattr(theirs, other).state_dict())
+        getattr(ours, own).load_state_dict(getattr(theirs, other).state_dict())
     return ours
 
 
@@ -54,52 +50,49 @@ def tokens(length=T, width=WIDTH):
     return torch.randn(2, length, width, dtype=torch.float64, requires_grad=True)
 
 
-def heads(count):
+def without_the_last():
     """Multi-head attention that ends before its last projection, which a test takes from theirs."""
-    attention = MultiHeadAttention(WIDTH, count)
+    attention = MultiHeadAttention(WIDTH, 3)
     attention.out_proj = nn.Identity()
-    return attention
+    return attention.double()
 
 
 # Each makes (ours, theirs, their inputs, how far apart they may be): two functions of the same inputs.
 
 
-def gpt2(ours, count, **options):
-    config = GPT2Config(n_embd=WIDTH, n_head=count, attn_implementation="sdpa")
-    theirs, ours = drawn(GPT2Attention(config, layer_idx=0)), ours.double()
+def gpt2():
+    config = GPT2Config(n_embd=WIDTH, n_head=3, attn_implementation="sdpa")
+    theirs, ours = drawn(GPT2Attention(config, layer_idx=0)), without_the_last()
     rows = zip(theirs.c_attn.weight.T.chunk(3), theirs.c_attn.bias.chunk(3), strict=True)
     for name, (weight, bias) in zip(BERT, rows, strict=True):
         getattr(ours, name).load_state_dict({"weight": weight, "bias": bias})
     future = torch.full((1, 1, T, T), -torch.inf, dtype=torch.float64).triu(1)
     return (
-        lambda x: theirs.c_proj(ours(x, **options)),
+        lambda x: theirs.c_proj(ours(x, is_causal=True)),
         lambda x: theirs(x, attention_mask=future)[0],
         [tokens()],
         EXACT,
     )
 
 
-def bert(ours, count):
-    config = BertConfig(hidden_size=WIDTH, num_attention_heads=count, attn_implementation="sdpa")
+def bert():
+    config = BertConfig(hidden_size=WIDTH, num_attention_heads=3, attn_implementation="sdpa")
     theirs = drawn(BertSelfAttention(config))
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()[:, None, None, :]
-    mask = keep if count > 1 else keep[:, 0]
-    ours = holding(ours, theirs, BERT)
+    ours = holding(without_the_last(), theirs, BERT)
     return (
-        lambda x: ours(x, attn_mask=mask),
+        lambda x: ours(x, attn_mask=keep),
         lambda x: theirs(x, attention_mask=keep)[0],
         [tokens()],
         EXACT,
     )
 
 
-def bart(ours, count, crossed=True):
+def bart(crossed=True):
     config = BartConfig(d_model=WIDTH, attn_implementation="sdpa")
-    theirs = drawn(BartAttention(WIDTH, count, is_decoder=crossed, config=config, layer_idx=0))
-    ours = holding(ours, theirs, BART)
-    project = nn.Identity() if hasattr(ours, "out_proj") else theirs.out_proj
+    theirs = drawn(BartAttention(WIDTH, 3, is_decoder=crossed, config=config, layer_idx=0))
     return (
-        lambda *inputs: project(ours(*inputs)),
+        holding(MultiHeadAttention(WIDTH, 3), theirs, BART),
         lambda x, source=None: theirs(x, key_value_states=source)[0],
         [tokens(), tokens(S)] if crossed else [tokens()],
         EXACT,
@@ -132,13 +125,10 @@ def family(kind, options, read_as=None):
 
 V2 = {key: value for key, value in LATENT.items() if key != "head_dim"}
 LAYERS = {
-    "GPT-2": lambda: gpt2(heads(3), 3, is_causal=True),
-    "GPT-2, one head": lambda: gpt2(CausalSelfAttention(WIDTH, WIDTH, bias=True), 1),
-    "BERT": lambda: bert(heads(3), 3),
-    "BERT, one head": lambda: bert(SelfAttention(WIDTH, WIDTH, bias=True), 1),
-    "BART": lambda: bart(MultiHeadAttention(WIDTH, 3), 3, crossed=False),
-    "BART, to a source": lambda: bart(MultiHeadAttention(WIDTH, 3), 3),
-    "BART, one head": lambda: bart(CrossAttention(WIDTH, WIDTH, WIDTH, bias=True), 1),
+    "GPT-2": gpt2,
+    "BERT": bert,
+    "BART": lambda: bart(crossed=False),
+    "BART, to a source": bart,
     "x-transformers": lambda: x_transformers(crossed=False),
     "x-transformers, to a source": lambda: x_transformers(crossed=True),
     "Llama": lambda: family(*CASES["llama"]),

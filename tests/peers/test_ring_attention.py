@@ -28,8 +28,8 @@ def torchrun(size, *arguments, folder=ROOT, path=ROOT):
     return done.stdout
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_it_is_one_device_and_pytorchs_own_ring_and_sends_the_bytes_of_the_formula(size, tmp_path):
+def test_it_is_one_device_and_pytorchs_own_ring_and_sends_the_bytes_of_the_formula(tmp_path):
+    size = 4
     torchrun(size, "-m", "tests.peers.on_a_ring", str(tmp_path))
     for rank in range(size):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -43,10 +43,9 @@ def test_it_is_one_device_and_pytorchs_own_ring_and_sends_the_bytes_of_the_formu
                 assert case["backward"] == 2 * (size - 1) * block + 2 * size * block
         # Where this fails, the chapter can compare with it directly, and its sentence must go.
         assert "does not have a sharding strategy registered" in found["public"]
-        if size == 4:  # two rings of two do not disturb each other
-            case = found["beside"]
-            assert max(case["output"], case["gradients"]) < 1e-10
-            assert case["forward"] == 8 * BATCH * HEADS * T * HEAD_DIM
+        case = found["beside"]  # two rings of two, which do not disturb each other
+        assert max(case["output"], case["gradients"]) < 1e-10
+        assert case["forward"] == 8 * BATCH * HEADS * T * HEAD_DIM
 
 
 @pytest.mark.parametrize("size", [2, 4])

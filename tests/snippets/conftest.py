@@ -1,5 +1,7 @@
 """Hypothesis tries the same examples each time, so that a red test is red for everybody; threads are as many as asked."""
 
+import importlib
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -33,3 +35,10 @@ def as_many_threads_as_asked():
     torch.set_num_threads(THREADS)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def part(request):
+    """The part that a test file is about, or what stands in its place in sys.modules."""
+    name = request.module.__name__.rpartition(".test_")[2]
+    return importlib.import_module(f"snippets.{name}")

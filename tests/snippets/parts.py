@@ -1,9 +1,9 @@
 """What the tests of a part say of it for all: test_every_part.py asks it of each, the part's page tells it.
 
-A file tests/snippets/test_<part>.py may hold, beside its tests,
+A test of a file tests/snippets/test_<part>.py that takes `part`, and nothing else, is a fact: it holds of the part's
+module, and is asked of wrong ones, too. The file may hold, beside its tests,
 
-- FACTS and WRONG: functions that take the part's module and raise AssertionError where it is not so, named as
-  what they hold true; and by what each does, the edits, (old, new), of which each must break one of them;
+- WRONG: by what it does, an edit of the part, (old, new), that must break a fact;
 - CASES: by what is tried, a Case: right in each dtype, on each device;
 - MODULES: by name, what makes a module that maps (2, T, 8) alike: exported and compiled once, it serves each T;
 - MIB: by what is called, the most that a call makes beside its input, in MiB, and what makes the call: a function
@@ -11,12 +11,16 @@ A file tests/snippets/test_<part>.py may hold, beside its tests,
 """
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from tests.wrong import edit
 
 ROOT = Path(__file__).parents[2]
 FILES = {path.stem: path for path in sorted((ROOT / "snippets").glob("*.py"))}
@@ -90,15 +94,49 @@ def tokens() -> tuple[Tensor]:
     return (torch.randint(VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(1)),)
 
 
+def tests_of(part: str) -> ModuleType:
+    """The test file of a part."""
+    return importlib.import_module(f"tests.snippets.test_{part}")
+
+
+def facts(part: str) -> list[Callable]:
+    """What the tests of a part hold true of its module."""
+    tests = tests_of(part)
+    named = [it for name, it in vars(tests).items() if name.startswith("test_")]
+    return [it for it in named if list(inspect.signature(it).parameters) == ["part"]]
+
+
 def told(name: str) -> dict[str, tuple[str, object]]:
     """What the test files hold under this name: key → (part, value)."""
     found = {}
     for part in FILES:
-        if (ROOT / f"tests/snippets/test_{part}.py").exists():
-            file = importlib.import_module(f"tests.snippets.test_{part}")
-            for key, value in getattr(file, name, {}).items():
-                found[f"{part}: {key}"] = part, value
+        for key, value in getattr(tests_of(part), name, {}).items():
+            found[f"{part}: {key}"] = part, value
     return found
+
+
+def edited(part: str, old: str = "", new: str = "") -> ModuleType:
+    """A part, executed from its source with one edit."""
+    source = FILES[part].read_text(encoding="utf-8")
+    module = ModuleType(part)
+    exec(compile(edit(source, old, new, f"{part}.py"), str(FILES[part]), "exec"), module.__dict__)
+    return module
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask=None, *, is_causal=False, scale=None):
+    """Context and weights by the formula; a query that may see no key gets zeros."""
+    scores = query @ key.mT * (query.size(-1) ** -0.5 if scale is None else scale)
+    if is_causal:
+        past = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~past, -torch.inf)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    powers = (scores - scores.detach().amax(dim=-1, keepdim=True).clamp(min=-1e300)).exp()
+    total = powers.sum(dim=-1, keepdim=True)
+    weights = powers / total.masked_fill(total == 0, 1.0)
+    return weights @ value, weights
 
 
 def draw(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:

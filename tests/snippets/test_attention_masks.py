@@ -28,129 +28,113 @@ def is_rule(keep, queries, keys, rule):
     return keep.dtype == torch.bool and keep.shape == (queries, keys) and keep.tolist() == wanted
 
 
-def the_past_ends_in_the_lower_right_corner(masks):
+def test_the_past_ends_in_the_lower_right_corner(part):
     for queries, keys in SIZES:
-        assert is_rule(masks.keep_past(queries, keys), queries, keys, lambda i, j: j <= i)
+        assert is_rule(part.keep_past(queries, keys), queries, keys, lambda i, j: j <= i)
 
 
-def without_a_number_of_keys_there_are_as_many_as_queries(masks):
+def test_without_a_number_of_keys_there_are_as_many_as_queries(part):
     for build, options in (
-        (masks.keep_past, ()),
-        (masks.keep_window, (2,)),
-        (masks.keep_sinks, (2,)),
-        (masks.keep_prefix, (torch.tensor([2]),)),
-        (masks.alibi_bias, (3,)),
+        (part.keep_past, ()),
+        (part.keep_window, (2,)),
+        (part.keep_sinks, (2,)),
+        (part.keep_prefix, (torch.tensor([2]),)),
+        (part.alibi_bias, (3,)),
     ):
         assert torch.equal(build(*options, 4), build(*options, 4, 4))
 
 
-def a_window_counts_the_token_itself(masks):
+def test_a_window_counts_the_token_itself(part):
     for queries, keys in SIZES:
         for window in (1, 2, 4, 9):
-            keep = masks.keep_window(window, queries, keys)
+            keep = part.keep_window(window, queries, keys)
             assert is_rule(keep, queries, keys, lambda i, j, w=window: i - w < j <= i)
 
 
-def a_window_over_a_tree_of_guesses_goes_by_the_position_of_each(masks):
+def test_a_window_over_a_tree_of_guesses_goes_by_the_position_of_each(part):
     """Five tokens are written; two are guesses for position 5, with two more behind each."""
     tree = torch.tensor([*range(5), 5, 5, 6, 7, 6, 7])
     for positions in (tree, torch.stack([tree, tree + 9, tree.flip(0)])):
         for window in (1, 2, 6):
-            keep = masks.keep_window(window, 6, positions=positions)
+            keep = part.keep_window(window, 6, positions=positions)
             rows = positions[None] if positions.dim() == 1 else positions
             assert keep.shape == ((6, 11) if positions.dim() == 1 else (3, 1, 6, 11))
             for one, own in zip(keep.view(-1, 6, 11), rows.tolist(), strict=True):
                 assert is_rule(one, 6, 11, lambda i, j, w=window, p=own: p[i] - w < p[j] <= p[i])
 
 
-def sinks_are_the_first_tokens_and_none_to_come(masks):
+def test_sinks_are_the_first_tokens_and_none_to_come(part):
     for queries, keys in SIZES:
         for sinks in (0, 1, 3):
-            keep = masks.keep_sinks(sinks, queries, keys)
+            keep = part.keep_sinks(sinks, queries, keys)
             assert is_rule(keep, queries, keys, lambda i, j, s=sinks: j < s and j <= i)
 
 
-def a_prefix_is_seen_whole_by_all(masks):
+def test_a_prefix_is_seen_whole_by_all(part):
     for queries, keys in SIZES:
-        keep = masks.keep_prefix(torch.tensor([0, 1, 3]), queries, keys)
+        keep = part.keep_prefix(torch.tensor([0, 1, 3]), queries, keys)
         assert keep.shape == (3, 1, queries, keys)
         for one, prefix in zip(keep, (0, 1, 3), strict=True):
             assert is_rule(one[0], queries, keys, lambda i, j, p=prefix: j < p or j <= i)
 
 
-def padding_is_hidden_as_keys_alone(masks):
-    assert masks.keep_real(REAL).tolist() == [[[row]] for row in REAL.tolist()]
+def test_padding_is_hidden_as_keys_alone(part):
+    assert part.keep_real(REAL).tolist() == [[[row]] for row in REAL.tolist()]
 
 
-def documents_see_themselves(masks):
+def test_documents_see_themselves(part):
     for keep, asking in (
-        (masks.keep_documents(DOCUMENT), 7),
-        (masks.keep_documents(DOCUMENT, 2), 2),
+        (part.keep_documents(DOCUMENT), 7),
+        (part.keep_documents(DOCUMENT, 2), 2),
     ):
         assert keep.shape == (3, 1, asking, 7)
         for one, row in zip(keep, DOCUMENT.tolist(), strict=True):
             assert is_rule(one[0], asking, 7, lambda i, j, row=row: row[i] == row[j])
 
 
-def places_begin_again_with_each_document(masks):
+def test_places_begin_again_with_each_document(part):
     wanted = [[0, 1, 2, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 2, 3, 0]]
-    assert masks.restart_positions(DOCUMENT).tolist() == wanted
+    assert part.restart_positions(DOCUMENT).tolist() == wanted
     again = torch.tensor([[1, 1, 0, 0, 1]])  # a number may come back: a document is a run
-    assert masks.restart_positions(again).tolist() == [[0, 1, 0, 1, 0]]
+    assert part.restart_positions(again).tolist() == [[0, 1, 0, 1, 0]]
 
 
-def only_empty_rows_get_themselves(masks):
+def test_only_empty_rows_get_themselves(part):
     keep = torch.tensor([[True, False, False, False], [False] * 4, [False, True, True, False]])
-    behind = masks.keep_itself_at_least(keep)  # of four keys the queries are the last three
+    behind = part.keep_itself_at_least(keep)  # of four keys the queries are the last three
     assert behind.tolist() == [keep[0].tolist(), [False, False, True, False], keep[2].tolist()]
-    assert masks.keep_itself_at_least(keep[None, None]).tolist() == [[behind.tolist()]]
+    assert part.keep_itself_at_least(keep[None, None]).tolist() == [[behind.tolist()]]
 
 
-def slopes_are_those_of_the_paper(masks):
-    assert masks.alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
-    assert masks.alibi_slopes(16)[:3].tolist() == pytest.approx([2**-0.5, 2**-1, 2**-1.5])
-    assert masks.alibi_slopes(1).tolist() == [2.0**-8]
+def test_slopes_are_those_of_the_paper(part):
+    assert part.alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    assert part.alibi_slopes(16)[:3].tolist() == pytest.approx([2**-0.5, 2**-1, 2**-1.5])
+    assert part.alibi_slopes(1).tolist() == [2.0**-8]
     # Six heads: the four of 4, then the first and the third of 8.
-    assert masks.alibi_slopes(6).tolist() == [0.25, 0.0625, 2.0**-6, 2.0**-8, 0.5, 0.125]
+    assert part.alibi_slopes(6).tolist() == [0.25, 0.0625, 2.0**-6, 2.0**-8, 0.5, 0.125]
 
 
-def alibi_takes_a_slope_off_for_each_place(masks):
+def test_alibi_takes_a_slope_off_for_each_place(part):
     for queries, keys in SIZES:
-        bias = masks.alibi_bias(4, queries, keys)
+        bias = part.alibi_bias(4, queries, keys)
         assert bias.shape == (4, queries, keys)
-        for head, slope in enumerate(masks.alibi_slopes(4).tolist()):
+        for head, slope in enumerate(part.alibi_slopes(4).tolist()):
             for i in range(queries):
                 wanted = [-slope * abs(keys - queries + i - j) for j in range(keys)]
                 assert bias[head, i].tolist() == pytest.approx(wanted)
-    zero = masks.alibi_bias(2, 3)[:, range(3), range(3)]
+    zero = part.alibi_bias(2, 3)[:, range(3), range(3)]
     assert (zero == 0).all()
     assert not zero.signbit().any()  # it prints as 0, and not as -0
 
 
-def what_would_be_misread_is_refused(masks):
-    refuses("more queries than keys", masks.keep_past, 5, 4)
-    refuses("more queries than documents", masks.keep_documents, DOCUMENT, 8)
-    refuses("fewer than no queries", masks.keep_documents, DOCUMENT, -1)
-    refuses("a window of nothing", masks.keep_window, 0, 4)
-    refuses("sinks from the end", masks.keep_sinks, -1, 4)
-    refuses("zeros and ones, which would be added", masks.keep_real, REAL.float())
+def test_what_would_be_misread_is_refused(part):
+    refuses("more queries than keys", part.keep_past, 5, 4)
+    refuses("more queries than documents", part.keep_documents, DOCUMENT, 8)
+    refuses("fewer than no queries", part.keep_documents, DOCUMENT, -1)
+    refuses("a window of nothing", part.keep_window, 0, 4)
+    refuses("sinks from the end", part.keep_sinks, -1, 4)
+    refuses("zeros and ones, which would be added", part.keep_real, REAL.float())
 
-
-FACTS = [
-    the_past_ends_in_the_lower_right_corner,
-    without_a_number_of_keys_there_are_as_many_as_queries,
-    a_window_counts_the_token_itself,
-    a_window_over_a_tree_of_guesses_goes_by_the_position_of_each,
-    sinks_are_the_first_tokens_and_none_to_come,
-    a_prefix_is_seen_whole_by_all,
-    padding_is_hidden_as_keys_alone,
-    documents_see_themselves,
-    places_begin_again_with_each_document,
-    only_empty_rows_get_themselves,
-    slopes_are_those_of_the_paper,
-    alibi_takes_a_slope_off_for_each_place,
-    what_would_be_misread_is_refused,
-]
 
 WINDOW = "keep.triu_(keep.size(1) - queries - window + 1)"
 WRONG = {
@@ -163,27 +147,9 @@ WRONG = {
         f"keep.fill_(True).{WINDOW[5:]}.tril_(keep.size(1) - queries + window - 1)",
     ),
     "rows for positions": ("positions[..., None, :]", "torch.arange(positions.size(-1))"),
-    "one text's positions for all": ("else keep[:, None]", "else keep[:1, None]"),
-    "texts where heads stand": ("else keep[:, None]", "else keep"),
-    "the prefix asks, and is not seen": (
-        "past | (place < prefix[:, None, None, None])",
-        "past | (place[:, None] < prefix[:, None, None, None])",
-    ),
     "padding hidden as queries": ("real[:, None, None, :]", "real[:, None, :, None]"),
-    "padding kept": ("return real[:", "return ~real[:"),
     "places go on": ("return place - (place * begins).cummax(dim=1).values", "return place"),
-    "all rows see themselves": ("(itself & ~keep.any(dim=-1, keepdim=True))", "itself"),
-    "an empty row sees all": ("(itself & ~keep", "(~keep"),
     "the odd slopes twice": ("(-4 * (2 * i + 1) / power)", "(-8 * (i + 1) / power)"),
-    "a reward for distance": ("* -distance", "* distance"),
-    "the future is near": (
-        "(place - _asking(place, queries)[:, None]).abs()",
-        "(_asking(place, queries)[:, None] - place)",
-    ),
-    "zeros with a sign": (
-        "return alibi_slopes(num_heads, device=device)[:, None, None] * -distance",
-        "return -alibi_slopes(num_heads, device=device)[:, None, None] * distance",
-    ),
 }
 
 

@@ -28,7 +28,7 @@ def places_read(query, keys, place, k, size):
     return [s for s in range(place + 1) if s // size in (own, *best)]
 
 
-def the_own_block_is_read_and_those_whose_mean_scores_best(part):
+def test_the_own_block_is_read_and_those_whose_mean_scores_best(part):
     for H, g, T_q, T_k in SIZES:
         query, key, _ = drawn(H, g, T_q, T_k)
         groups = query.unflatten(1, (g, -1))  # (batch, kv_heads, group, T_q, width)
@@ -41,7 +41,7 @@ def the_own_block_is_read_and_those_whose_mean_scores_best(part):
                 assert sorted(found) == [-1] * (len(found) - len(read)) + read, (k, size)
 
 
-def compressed_keys_are_the_means_of_blocks_that_have_ended(part):
+def test_compressed_keys_are_the_means_of_blocks_that_have_ended(part):
     for H, g, T_q, T_k in SIZES:
         query, key, value = drawn(H, g, T_q, T_k)
         for size in (1, 2, 3):
@@ -57,22 +57,15 @@ def compressed_keys_are_the_means_of_blocks_that_have_ended(part):
             assert close(result, wanted), (H, g, size)
 
 
-FACTS = [
-    the_own_block_is_read_and_those_whose_mean_scores_best,
-    compressed_keys_are_the_means_of_blocks_that_have_ended,
-]
-
 WRONG = {
     "the worst blocks are chosen": (
         "dim=-1)\n    return best",
         "dim=-1, largest=False)\n    return best",
     ),
-    "a block has the largest of its keys": (".mean(dim=-2)", ".amax(dim=-2)"),
     "the own block has to be among the best": (
         'scores.masked_fill(block == place // size, float("inf"))',
         "scores",
     ),
-    "the own block is seen to its end": ("| (keys > place[..., None])", "| (keys >= T_k)"),
     "the queries are taken for the first": (
         "torch.arange(T_k - T_q, T_k,",
         "torch.arange(0, T_q,",

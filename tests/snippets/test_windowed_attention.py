@@ -37,7 +37,7 @@ def in_pieces(made, x, sizes, cache, positions=None, mask=None):
     return torch.cat(results, dim=1)
 
 
-def it_is_attention_with_a_mask_of_positions(part):
+def test_it_is_attention_with_a_mask_of_positions(part):
     x, made, padded = draw(2, 9, 16), layer(part), torch.stack([ROWS, ROWS - 2]).clamp(min=0)
     real = torch.stack([ROWS >= 0, ROWS >= 2])[:, None, None] & CAUSAL | torch.eye(9).bool()
     for positions, mask in (
@@ -56,7 +56,7 @@ def it_is_attention_with_a_mask_of_positions(part):
             assert close(in_pieces(made, x, sizes, KVCache(9), positions, mask), wanted)
 
 
-def a_guess_gets_what_its_branch_gets_alone(part):
+def test_a_guess_gets_what_its_branch_gets_alone(part):
     """A tree after five tokens: two first guesses, and two that follow each of them."""
     x, made, cache = draw(1, 11, 16), layer(part), KVCache(20)
     positions = torch.tensor([[0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 6]])
@@ -72,7 +72,7 @@ def a_guess_gets_what_its_branch_gets_alone(part):
     assert close(made(x[:, 5:7], cache=cache), made(x[:, :7])[:, 5:])
 
 
-def chosen_texts_keep_their_positions(part):
+def test_chosen_texts_keep_their_positions(part):
     x, made, cache = draw(2, 8, 16), layer(part), KVCache(8)
     positions = torch.stack([ROWS[:8], 2 * ROWS[:8]])
     wanted = made(x, positions=positions)
@@ -93,13 +93,13 @@ class Rolling(KVCache):
         return held
 
 
-def a_cache_may_drop_its_first_tokens(part):
+def test_a_cache_may_drop_its_first_tokens(part):
     x, made, cache = draw(1, 9, 16), layer(part), Rolling(4)
     assert close(in_pieces(made, x, [1] * 9, cache, ROWS), made(x))
     assert cache.length == WINDOW - 1
 
 
-def what_would_be_misread_is_refused(part):
+def test_what_would_be_misread_is_refused(part):
     made, x = layer(part), draw(3, 4, 16)
     refuses("one for each text, or head", partial(made, x, attn_mask=torch.ones(3, 4, 4).bool()))
     refuses("numbers to add", partial(made, x, attn_mask=torch.zeros(4, 4)))
@@ -110,21 +110,10 @@ def what_would_be_misread_is_refused(part):
     refuses("a token that sees nothing", part.Windowed, made.attention, 0)
 
 
-FACTS = [
-    it_is_attention_with_a_mask_of_positions,
-    a_guess_gets_what_its_branch_gets_alone,
-    chosen_texts_keep_their_positions,
-    a_cache_may_drop_its_first_tokens,
-    what_would_be_misread_is_refused,
-]
 WRONG = {
     "rows are counted, not positions": ("if positions is None else", "if True else"),
-    "what was cached is forgotten": ("[..., :past]", "[..., :past] * 0"),
     "a draft refused stays": ("[..., :past]", "[..., -past or None :]"),
     "what comes later is seen": ("device=x.device).tril(past)", "device=x.device)"),
-    "the tree's mask is dropped": ("keep = attn_mask & (", "keep = (attn_mask | True) & ("),
-    "positions are not handed on": ("positions=positions, attn_mask", "positions=None, attn_mask"),
-    "the dropped tokens are remembered": ("seen.size(-1) - cache.length :", ": cache.length"),
 }
 
 
