@@ -7,11 +7,11 @@ import shutil
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from literate.prose import unsupported_numbers
 
 from book import measured, prepare, search
 from literate import export, record
 from literate.page import PageError
-from literate.prose import unsupported_numbers
 from literate.site import markdown
 from tests.projects import ROOT
 
