@@ -7,13 +7,12 @@ import shutil
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from literate.prose import unsupported_numbers
 
 from book import measured, prepare, search
 from literate import export, record
 from literate.page import PageError
 from literate.site import markdown
-from tests.projects import ROOT
+from tests.projects import ROOT, unsupported_numbers
 
 LINE = '[table: One step](labs/one.ipynb "rows 8,192 | 64; columns time")'
 PAGE = f"# A page\n\n{LINE}\n\nA step takes 9.93 ms.\n"
