@@ -67,7 +67,6 @@ DIFFERENT = {
     "whole against nearly whole": ("[1., 0.]", "[0.9999, 0.0000]"),
     "whole floats": ("15.", "16."),
     "an integer": ("12", "13"),
-    "an integer beside a word": ("head 1", "head 2"),
     "an integer against a float": ("1", "1."),
     "the sign of an integer": ("-1", "1"),
     "zero as an integer has a sign": ("-0", "0"),
@@ -75,12 +74,9 @@ DIFFERENT = {
     "a sign of plus gone": ("+0.50", "0.60"),
     "inf against a number": ("inf", "1.0"),
     "the sign of inf": ("-inf", "inf"),
-    "nan against a number": ("nan", "0.0"),
     "nan against inf": ("nan", "inf"),
     "a version": ("2.13.0", "2.13.1"),
-    "a version in its middle": ("2.13.0", "2.14.0"),
     "an address": ("10.10.10.10", "10.10.10.11"),
-    "a name with digits": ("float32", "float33"),
     "a name with a point": ("block1.0", "block1.1"),
     "a hash": ("8e83948577a", "8e83948578a"),
     "a hash of digits and an e": ("1234e56", "1235e56"),
@@ -91,15 +87,12 @@ DIFFERENT = {
     "a power beyond any float": ("2e9999999", "3e9999999"),
     "a number with separators": ("1,024.5", "1,025.5"),
     "a bracket gone": ("[[1.0]]", "[1.0]"),
-    "a bracket of another kind": ("(1, 2)", "[1, 2]"),
     "a number gone": ("[1.0, 2.0]", "[1.0]"),
-    "a number more": ("[1.0]", "[1.0, 2.0]"),
     "two numbers swapped": ("[1.0, 2.0]", "[2.0, 1.0]"),
     "near numbers swapped": ("[0.13, 0.14]", "[0.14, 0.13]"),
     "a column reversed": ("a 1.1\nb 1.2\nc 1.3", "a 1.3\nb 1.2\nc 1.1"),
     "a comma gone": ("[1.0, 2.0]", "[1.0 2.0]"),
     "a word": ("the car", "the cat"),
-    "a capital": ("True", "true"),
     "blanks joined": ("a b", "ab"),
     "blanks within a string": ("'a  b'", "'a b'"),
     "a blank between words and marks": ("a =1", "a = 1"),
@@ -114,14 +107,9 @@ DIFFERENT = {
     "the indent of a row whose number moved": ("  a 1.25", "a 1.26"),
     "an indent gone": ("  a", "a"),
     "a line gone": ("a\nb", "a"),
-    "a line more": ("a", "a\nb"),
     "a line broken in two": ("a b", "a\nb"),
     "a blank line within": ("a\nb", "a\n\nb"),
-    "a blank line before": ("a", "\na"),
-    "lines swapped": ("a\nb", "b\na"),
     "a shape": ("torch.Size([2, 3])", "torch.Size([3, 2])"),
-    "a type": ("tensor(1., dtype=torch.float64)", "tensor(1.)"),
-    "hexadecimal": ("0x1f", "0x1e"),
 }
 
 
@@ -168,11 +156,6 @@ def test_an_exact_output_lets_nothing_move(book):
     assert check(page, block, Result(printed="0.1234 0.0000\n")) is None
 
 
-def test_every_number_that_moved_is_shown_where_too_many_did():
-    found = differences(row(20), row(20, 3))
-    assert [part.printed for part in found[0].parts] == ["10.01", "11.01", "12.01"]
-
-
 def test_numbers_that_move_keep_their_order():
     assert not agree(f"{row(60)}\n0.133 0.134", f"{row(60)}\n0.134 0.133")
     assert agree(f"{row(60)}\n0.133 0.134", f"{row(60)}\n0.134 0.135")
@@ -196,12 +179,6 @@ def test_a_difference_of_many_lines_is_found_and_shown_in_part(lines, change):
     assert 1 <= len(differences(page, printed)) <= max(2, lines // 8)
 
 
-def test_a_difference_names_its_line_and_the_parts_that_moved():
-    (found,) = differences("[[0.10, 0.20],\n [0.30, 0.40]]", "[[0.10, 0.20],\n [0.30, 0.48]]")
-    assert found.index == 1
-    assert [part.printed for part in found.parts] == ["0.48"]
-
-
 @pytest.mark.parametrize(
     ("page", "printed", "index"),
     [
@@ -210,14 +187,11 @@ def test_a_difference_names_its_line_and_the_parts_that_moved():
         ("a\nb\nc", "a\nb", 2),
         ("a\nc", "a\nb\nc", 1),
         ("a\nb", "a\nb\nc", 2),
+        ("a\nb", "a\nx\ny\nb", 1),
     ],
 )
 def test_a_line_gone_or_come_is_found_where_it_was(page, printed, index):
     assert differences(page, printed)[0].index == index
-
-
-def test_lines_that_came_stand_where_they_were_put():
-    assert [found.index for found in differences("a\nb", "a\nx\ny\nz\nb")] == [1, 1, 1]
 
 
 # ---- The verdict on a block. ----
@@ -245,10 +219,6 @@ def verdict(book):
     return verdict
 
 
-def test_a_block_that_prints_what_the_page_says_holds(verdict):
-    assert verdict(printed="tensor([0.100, 0.200])\ntensor([0.300, 0.401])\n") is None
-
-
 def test_a_mismatch_is_shown_as_a_short_diff_that_marks_what_moved(verdict):
     failure = verdict(printed="tensor([0.100, 0.200])\ntensor([0.350, 0.400])\n")
     assert failure.line == 8
@@ -270,13 +240,6 @@ def test_a_long_diff_is_cut_short(book):
     assert "… and 32 more lines" in failure.report
 
 
-def test_a_diff_too_long_to_count_says_so(book):
-    page = book.read("```python\nf()\n```\n\n```output\nx\n```\n")
-    failure = check(page, page.blocks[0], Result(printed="y\n" * 5000))
-    assert failure.report.count("\n  + ") == 8
-    assert "… and at least 192 more lines" in failure.report
-
-
 def test_a_long_line_is_shown_around_what_moved(book):
     line = "abcd " * 1000
     page = book.read(f"```python\nf()\n```\n\n```output\n{line}1.50 end\n```\n")
@@ -295,34 +258,40 @@ def test_the_text_that_moved_is_marked_to_the_letter(book):
     assert marks == "          ^    ^^^^  ^"
 
 
-def test_an_output_of_a_block_that_prints_nothing_fails(verdict):
-    failure = verdict(printed="")
-    assert failure.line == 6
-    assert "prints nothing; print what is wanted here, or delete this output" in failure.report
+INDEX_ERROR, KEY_ERROR = ' raises="IndexError"', {"raised": "KeyError", "last_line": "KeyError: 1"}
+VERDICTS = {  # the options of the output, what came of the block, the line that is blamed, and words of the report
+    "nothing printed": (
+        "",
+        {},
+        6,
+        "prints nothing; print what is wanted here, or delete this output",
+    ),
+    "an exception": (
+        "",
+        KEY_ERROR
+        | {"line": 3, "traceback": "Traceback …", "printed": "1\n", "errors": "careful\n"},
+        3,
+        "3: KeyError: 1\n    3 | print(x)\nTraceback …\nIt printed:\n  + 1\n"
+        "It wrote to standard error:\n  + careful",
+    ),
+    "no exception": (INDEX_ERROR, {"printed": "1\n"}, 6, "did not raise IndexError"),
+    "another exception": (
+        INDEX_ERROR,
+        KEY_ERROR | {"line": 3},
+        3,
+        "KeyError: 1; the page expects IndexError",
+    ),
+}
 
 
-def test_an_exception_that_was_not_announced_fails(verdict):
-    failure = verdict(
-        raised="KeyError", last_line="KeyError: 'x'", line=3, traceback="Traceback …", printed="1\n"
-    )
-    assert failure.line == 3
-    assert failure.report == (
-        "docs/page.md:3: KeyError: 'x'\n    3 | print(x)\nTraceback …\nIt printed:\n  + 1"
-    )
+@pytest.mark.parametrize(("options", "result", "line", "words"), VERDICTS.values(), ids=VERDICTS)
+def test_a_block_that_does_not_do_what_the_page_says_fails(verdict, options, result, line, words):
+    failure = verdict(options, **result)
+    assert failure.line == line
+    assert words in failure.report
 
 
-def test_an_announced_exception_must_come(verdict):
-    failure = verdict(' raises="IndexError"', printed="tensor([0.100, 0.200])\n")
-    assert failure.line == 6
-    assert "did not raise IndexError" in failure.report
-
-
-def test_another_exception_than_the_announced_one_fails(verdict):
-    failure = verdict(' raises="IndexError"', raised="KeyError", last_line="KeyError: 1", line=3)
-    assert "KeyError: 1; the page expects IndexError" in failure.report
-
-
-@pytest.mark.parametrize("raises", ["", ' raises="IndexError"'])
+@pytest.mark.parametrize("raises", ["", INDEX_ERROR])
 def test_a_block_that_leaves_its_line_open_fails(book, raises):
     """Where a page begins a new output, a script would go on in that line."""
     page = book.read(f"```python\nf()\n```\n\n```output{raises}\none\n```\n")
@@ -343,10 +312,6 @@ def test_an_announced_exception_is_shown_after_what_was_printed(book):
     assert check(page, block, result("one\n", "IndexError: too far")) is None
     assert check(page, block, result("one\n", "IndexError: too near")).line == 7
     assert check(page, block, result("", "IndexError: too far")).line == 6
-
-
-def test_what_went_to_standard_error_is_told_in_a_failure(verdict):
-    assert "It wrote to standard error:\n  + careful" in verdict(errors="careful\n").report
 
 
 def test_a_report_names_a_path_that_can_be_typed(verdict, book, monkeypatch):
@@ -374,10 +339,6 @@ def test_the_reference_platform_is_linux_on_x86_with_the_pinned_torch(
     monkeypatch.setattr("literate.compare.version", lambda name: "2.13.0+cpu")
     book.page(f"a==1\ntorch=={pin.format(torch='2.13.0')}\n", "requirements.txt")
     assert on_reference_platform(book.root) is reference
-
-
-def test_a_folder_without_pins_is_no_reference_platform(book):
-    assert not on_reference_platform(book.root)
 
 
 def test_carriage_returns_and_tabs_agree_with_what_the_page_can_hold(book):
