@@ -1,7 +1,4 @@
-"""What must be true of attention, as functions that raise AssertionError when it is not.
-
-The same facts are asked of the parts and of wrong versions of them, so the facts are themselves checked.
-"""
+"""What the tests of several parts share: who notices a wrong version, what is refused, what dropout does."""
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator

@@ -33,17 +33,6 @@ def test_the_past_ends_in_the_lower_right_corner(part):
         assert is_rule(part.keep_past(queries, keys), queries, keys, lambda i, j: j <= i)
 
 
-def test_without_a_number_of_keys_there_are_as_many_as_queries(part):
-    for build, options in (
-        (part.keep_past, ()),
-        (part.keep_window, (2,)),
-        (part.keep_sinks, (2,)),
-        (part.keep_prefix, (torch.tensor([2]),)),
-        (part.alibi_bias, (3,)),
-    ):
-        assert torch.equal(build(*options, 4), build(*options, 4, 4))
-
-
 def test_a_window_counts_the_token_itself(part):
     for queries, keys in SIZES:
         for window in (1, 2, 4, 9):

@@ -200,6 +200,7 @@ def assert_same_at(lengths, one, other):
         assert_equal(f"{length} tokens", one(*inputs), other(*inputs), torch.float32)
 
 
+@pytest.mark.lab
 @every_module
 @torch.no_grad()
 def test_exported_once_it_serves_every_length(what):

@@ -136,7 +136,7 @@ CASES = {
 }
 MIB = {
     "gated_memory": (
-        8,
-        lambda x: lambda: gated_memory(x, x, x, beta=x[:, :1].sigmoid(), chunk_size=128),
+        8.8,
+        lambda x: lambda: gated_memory(x, x, x, beta=x[:, :1].sigmoid(), chunk_size=256),
     ),
 }

@@ -1,5 +1,7 @@
 """One class is multi-head, grouped and multi-query attention, with sinks and a gate, in pieces as at once."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -254,12 +256,6 @@ def in_pieces(module, x):
 
 CASES = {
     "grouped": Case(lambda m, x: m(x), texts, lambda: GroupedQueryAttention(16, 4, **GROUPED)),
-    "in pieces": Case(
-        in_pieces, texts, lambda: GroupedQueryAttention(16, 4, **GROUPED), backward=False
-    ),
-    "sinks and gate": Case(
-        lambda m, x: m(x), texts, lambda: GroupedQueryAttention(16, 4, **GROUPED, **BOTH)
-    ),
     "sinks and gate, in pieces": Case(
         in_pieces, texts, lambda: GroupedQueryAttention(16, 4, **GROUPED, **BOTH), backward=False
     ),
@@ -278,13 +274,7 @@ MODULES = {
 }
 
 
-def one_head(x, **options):
-    """A call of a layer with one head."""
-    module = GroupedQueryAttention(64, 1, **options)
-    return lambda: module(x[None])
-
-
 MIB = {
-    "grouped": (20, one_head),
-    "sinks and gate": (30, lambda x: one_head(x, **BOTH)),
+    "grouped": (20, lambda x: partial(GroupedQueryAttention(64, 1), x[None])),
+    "sinks and gate": (30, lambda x: partial(GroupedQueryAttention(64, 1, **BOTH), x[None])),
 }

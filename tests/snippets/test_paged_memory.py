@@ -125,17 +125,6 @@ def test_blocks_outlive_their_text_until_their_room_is_needed(part):
         consistent(memory)
 
 
-def test_a_block_in_use_is_not_taken_from_anyone(part):
-    memory, text, table, rest = part.PagedMemory(1, 4, block_size=2), torch.tensor([1] * 5), [], []
-    read(memory, table, text, numbers(text))
-    other = memory.find(text[:-1])
-    assert not memory.grow([], 4)  # one is unused
-    memory.release(table)  # `other` still uses two
-    assert memory.grow(rest, 4)
-    assert not set(rest) & set(other)
-    consistent(memory, other, rest)
-
-
 def test_a_nan_stays_in_its_text(part):
     query = draw(2, 2, 1, 3)
     for bad in (torch.nan, torch.inf):

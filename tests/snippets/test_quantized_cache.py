@@ -123,12 +123,12 @@ CASES = {
 }
 
 
-def decoded(x):
-    """Keys and values, decoded, beside what waits: nothing does."""
-    return lambda: QuantizedCache().update(x[None, None], x[None, None])
-
-
-MIB = {"16,384 tokens in 4 bits": (14, decoded)}
+MIB = {  # decoded, beside what waits: nothing does
+    "16,384 tokens in 4 bits": (
+        14,
+        lambda x: lambda: QuantizedCache().update(x[None, None], x[None, None]),
+    )
+}
 
 
 @pytest.mark.lab
