@@ -4,6 +4,7 @@ A Case says what to make: sizes, mask, scale. A builder turns it into a Problem 
 tensors it depends on, how to call the part, and what it should return.
 """
 
+import linecache
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,8 +40,9 @@ def execute(name: str, source: str) -> ModuleType:
 
     The same source is executed once, and all share the module: leave it as it is.
     """
-    module = types.ModuleType(name)
-    exec(compile(source, str(SNIPPETS / f"{name}.py"), "exec"), module.__dict__)
+    module, file = types.ModuleType(name), str(SNIPPETS / f"{name}.{hash(source):x}.py")
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for inspect
+    exec(compile(source, file, "exec"), module.__dict__)
     return module
 
 
