@@ -165,7 +165,7 @@ def check(page: Page, block: Block, result: Result) -> Failure | None:
 def run_and_check(run: Run, block: Block) -> Failure | None:
     """Run a page up to `block`; return why it does not hold, and if so, why that is excused, or None."""
     result, page = run.upto(block), run.page
-    if why := block.fence.options.get("skip"):
+    if why := block.skip:
         return Failure(block.line, "", excuse=f"{path_of(page)}:{block.line}: skipped: {why}")
     failure = check(page, block, result)
     if failure and (before := _cause(run, block, result)):

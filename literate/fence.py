@@ -42,10 +42,11 @@ class Option:
 
 
 Options = Mapping[str, Option]
-SHOWN: Options = {  # of a fence of code, for the site alone
+SHOWN: Options = {  # of a fence of code: for the site alone, and the module without which it is skipped
     "title": Option(),
     "hl_lines": Option(form=RE_HL_LINES, words='lines such as "1 3-4"'),
     "linenums": Option(form=re.compile(r"\d+$"), words="the number of the first line"),
+    "needs": Option(form=re.compile(r"[a-z]\w*$"), words="the name of a module"),
 }
 OUTPUT: Options = {  # of a fence of output, in every project
     "raises": Option(

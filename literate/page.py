@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -65,8 +66,14 @@ class Block:
 
     @property
     def skip(self) -> str | None:
-        """Why this block is shown and does not run, where it says so."""
-        return self.fence.options.get("skip")
+        """Why this block is shown and does not run, where it says so, or lacks what it needs."""
+        return self.fence.options.get("skip") or self.lacks
+
+    @property
+    def lacks(self) -> str | None:
+        """Why this block cannot run on this machine: the module that it needs is not installed."""
+        needed = self.fence.options.get("needs")
+        return f"{needed} is not installed" if needed and not find_spec(needed) else None
 
     @property
     def is_session(self) -> bool:

@@ -168,8 +168,10 @@ def write(page: Page, outputs: int, checked: str = "") -> None:
 
     `checked` is the digest of the page before it ran, which a file that changed meanwhile makes
     another than that of the page now; without it the page is taken as it is. A checkout that cannot
-    be written to keeps no records.
+    be written to keeps no records, and a page with a block that could not run here is not recorded.
     """
+    if any(block.lacks for block in page.blocks):
+        return
     here = f"{platform.system()} {platform.machine()}"
     record = Record(
         digest=checked or digest(page),

@@ -89,7 +89,7 @@ class Model:
     def shared(self) -> int:
         """Weights that every token meets: projections, MLPs, the routers of experts."""
         mlps = sum(3 * mlp.width + mlp.experts for mlp in self.mlps)
-        return self.embed_dim * mlps + sum(map(attention_weights, self.layers))
+        return self.embed_dim * mlps + sum(map(projection_weights, self.layers))
 
     def experts(self, count) -> float:
         """Weights of so many experts of each layer: `count` says of an MLP how many."""
@@ -141,7 +141,7 @@ def _said(config: Mapping, *names: str) -> int:
     raise ValueError(f"config must have {' or '.join(names)}, got {', '.join(sorted(config))}")
 
 
-def attention_weights(layer) -> int:
+def projection_weights(layer) -> int:
     """Return the weights of a layer's projections, and of the convolution before a memory."""
     width, value = layer.embed_dim, layer.heads * layer.value_dim
     query, out = layer.heads * (layer.head_dim + layer.rope_dim), value * width

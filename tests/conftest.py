@@ -14,6 +14,9 @@ import pytest
 from processor.pytest_plugin import seed_of
 from tests.chance import SEED
 
+# As pages have it: read where triton is first imported, which torch does.
+os.environ["TRITON_INTERPRET"] = "1"
+
 HERE = Path(__file__).parent
 # Folders whose conftest gives each test the same mark.
 MARKED = {"site": "site", "peers": "lab"}

@@ -200,6 +200,19 @@ def test_where_nothing_can_be_written_pages_pass_all_the_same(project):
     run(project, "docs/a.md").assert_outcomes(passed=3)
 
 
+@pytest.mark.parametrize("needed", ["json", "no_such_module"])
+@pytest.mark.parametrize("how", ["by pytest", "by a check"])
+def test_a_page_whose_block_lacks_what_it_needs_is_not_marked(project, needed, how):
+    block = f'\n```{{ .python needs="{needed}" }}\nimport {needed}\nprint(2)\n```\n\n```output\n2\n```\n'
+    write(project, "docs/a.md", PAGE + block)
+    lacks = needed != "json"
+    if how == "by pytest":
+        run(project, "docs/a.md").assert_outcomes(passed=4 - lacks, skipped=int(lacks))
+    else:
+        assert record.check(reader.read(project.path / "docs/a.md")) == {}
+    assert bool(found(project)) is not lacks
+
+
 def test_a_check_returns_each_failure_by_the_line_where_it_is_said(project):
     output = '```output caption="It is 1.4142"\n3.0000'
     text = PAGE.replace("```output\n2.0000", output) + "\nIt prints 1.5151.\n"

@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from snippets.attention_of import attention_of
-from snippets.cost import attention_operations, attention_weights, model_of
+from snippets.cost import attention_operations, projection_weights, model_of
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from tests.peers.test_attention_of import CASES, the_model
@@ -61,5 +61,5 @@ def test_a_step_of_latent_attention_reads_the_latents_themselves():
     attention(torch.randn(1, 8, 32), cache=cache)
     with FlopCounterMode(display=False) as counted, sdpa_kernel(SDPBackend.MATH):
         attention(torch.randn(1, 1, 32), cache=cache, absorb=True)
-    operations = 2 * attention_weights(layer) + attention_operations(layer, 1, 9)
+    operations = 2 * projection_weights(layer) + attention_operations(layer, 1, 9)
     assert counted.get_total_flops() == operations

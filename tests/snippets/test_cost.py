@@ -61,7 +61,7 @@ def run(part, name="Llama 3.1 8B", card="H100", **more):
     return part.Run(made(part, name), part.CARDS[card], **more)
 
 
-def weights_and_bytes_are_those_that_were_published(part):
+def test_weights_and_bytes_are_those_that_were_published(part):
     for name, (total, active, kept) in PUBLISHED.items():
         model = made(part, name)
         assert model.total == pytest.approx(1e9 * total, rel=0.006), name
@@ -72,7 +72,7 @@ def weights_and_bytes_are_those_that_were_published(part):
             assert sum(layer.cache_bytes(1) for layer in model.layers) == kept, name
 
 
-def a_layer_counts_the_keys_that_each_new_token_sees(part):
+def test_a_layer_counts_the_keys_that_each_new_token_sees(part):
     (layer, *_) = attention_of(MODELS["gpt-oss 20B"] | {"sliding_window": 5})
     for tokens in (1, 4, 5, 6, 9):
         for new in range(1, tokens + 1):
@@ -80,13 +80,13 @@ def a_layer_counts_the_keys_that_each_new_token_sees(part):
             assert part.attention_operations(layer, new, tokens) == 2 * 64 * 128 * seen
 
 
-def one_new_token_reads_latents_and_a_prompt_reads_keys(part):
+def test_one_new_token_reads_latents_and_a_prompt_reads_keys(part):
     (layer, *_) = attention_of(MODELS["DeepSeek V3"])
     assert part.attention_operations(layer, 1, 10) == 10 * 128 * 2 * (512 + 64 + 512)
     assert part.attention_operations(layer, 2, 2) == 3 * 128 * 2 * (128 + 64 + 128)
 
 
-def a_step_is_the_longer_time_of_its_products_and_of_its_attention_added(part):
+def test_a_step_is_the_longer_time_of_its_products_and_of_its_attention_added(part):
     here = run(part)
     products = 2 * (here.model.shared + here.model.table) / 3.35e12  # both to fetch
     assert here.step(1, 1000) == pytest.approx(products + 131_072 * 1000 / 3.35e12)
@@ -94,13 +94,13 @@ def a_step_is_the_longer_time_of_its_products_and_of_its_attention_added(part):
     assert here.step(512, 1000) == pytest.approx(many + 512 * 131_072 * 1000 / 3.35e12)
 
 
-def a_prompt_predicts_once_and_sees_half_of_its_scores(part):
+def test_a_prompt_predicts_once_and_sees_half_of_its_scores(part):
     here, n = run(part), 4096
     operations = n * here.model.shared + here.model.table + 32 * 32 * 128 * n * (n + 1)
     assert here.first_token(n) == pytest.approx(2 * operations / 989e12)
 
 
-def many_texts_meet_nearly_all_experts_and_one_meets_the_chosen(part):
+def test_many_texts_meet_nearly_all_experts_and_one_meets_the_chosen(part):
     mlp = part.MLP(0, experts=128, chosen=8)
     assert mlp.met(1) == pytest.approx(8)
     assert mlp.met(16) == pytest.approx(82.4, abs=0.1)
@@ -110,7 +110,7 @@ def many_texts_meet_nearly_all_experts_and_one_meets_the_chosen(part):
     assert fetched == pytest.approx([each * count for count in (8, mlp.met(16), 128)])
 
 
-def precision_moves_bytes_and_eight_bits_move_the_speed(part):
+def test_precision_moves_bytes_and_eight_bits_move_the_speed(part):
     rows = {
         name: run(part, precision=precision).rows(1, 1, 1000)
         for name, precision in part.PRECISIONS.items()
@@ -123,7 +123,7 @@ def precision_moves_bytes_and_eight_bits_move_the_speed(part):
     assert len(set(scores)) == 1
 
 
-def cards_share_weights_and_heads_but_no_head_and_no_latent(part):
+def test_cards_share_weights_and_heads_but_no_head_and_no_latent(part):
     for name, share in (("Llama 3.1 8B", 8), ("Qwen3 30B A3B", 4), ("DeepSeek V3", 1)):
         alone, together = (run(part, name, cards=cards) for cards in (1, 8))
         layer = alone.model.layers[0]
@@ -136,7 +136,7 @@ def cards_share_weights_and_heads_but_no_head_and_no_latent(part):
     assert "all-reduces" not in alone
 
 
-def as_many_texts_as_fit_fit_and_one_more_does_not(part):
+def test_as_many_texts_as_fit_fit_and_one_more_does_not(part):
     here = run(part)
     room = 0.9 * 81_559 * 2**20 - 2 * here.model.total
     texts = here.fits(1000)
@@ -144,7 +144,7 @@ def as_many_texts_as_fit_fit_and_one_more_does_not(part):
     assert run(part, "Llama 3.1 405B").fits(1) == 0
 
 
-def as_many_texts_as_are_in_time_are_and_one_more_is_not(part):
+def test_as_many_texts_as_are_in_time_are_and_one_more_is_not(part):
     here = run(part)
     texts = here.in_time(4000, 0.012)
     assert here.step(texts, 4000) <= 0.012 < here.step(texts + 1, 4000)
@@ -152,21 +152,21 @@ def as_many_texts_as_are_in_time_are_and_one_more_is_not(part):
     assert here.in_time(4000, 0.001) == 0
 
 
-def the_price_is_that_of_the_hours_in_which_prompts_are_read_and_answers_written(part):
+def test_the_price_is_that_of_the_hours_in_which_prompts_are_read_and_answers_written(part):
     here = run(part, cards=2)
     seconds = 1000 * here.first_token(2000) + 1000 * 100 * here.step(16, 2050) / 16
     dollars = 2 * 3.0 * seconds / 3600 / (1000 * 100) * 1e6
     assert here.price(2000, 100, texts=16, dollars=3.0) == pytest.approx(dollars)
 
 
-def a_size_that_the_file_does_not_say_is_named(part):
+def test_a_size_that_the_file_does_not_say_is_named(part):
     for name, missing in (("Llama 3.1 8B", "vocab_size"), ("Qwen3 30B A3B", "num_experts_per_tok")):
         silent = {key: value for key, value in MODELS[name].items() if key != missing}
         with pytest.raises(ValueError, match=f"must have {missing}"):
             part.model_of(silent, attention_of(silent))
 
 
-def which_layers_have_experts_is_as_the_file_says(part):
+def test_which_layers_have_experts_is_as_the_file_says(part):
     for more, dense in (
         ({"mlp_only_layers": [1, 5]}, [1, 5]),
         ({"decoder_sparse_step": 2}, list(range(0, 48, 2))),
@@ -177,21 +177,6 @@ def which_layers_have_experts_is_as_the_file_says(part):
     assert [mlp.width for mlp in made(part, "DeepSeek V3").mlps[2:4]] == [18432, 2048]
 
 
-FACTS = [
-    weights_and_bytes_are_those_that_were_published,
-    a_layer_counts_the_keys_that_each_new_token_sees,
-    one_new_token_reads_latents_and_a_prompt_reads_keys,
-    a_step_is_the_longer_time_of_its_products_and_of_its_attention_added,
-    a_prompt_predicts_once_and_sees_half_of_its_scores,
-    many_texts_meet_nearly_all_experts_and_one_meets_the_chosen,
-    precision_moves_bytes_and_eight_bits_move_the_speed,
-    cards_share_weights_and_heads_but_no_head_and_no_latent,
-    as_many_texts_as_fit_fit_and_one_more_does_not,
-    as_many_texts_as_are_in_time_are_and_one_more_is_not,
-    the_price_is_that_of_the_hours_in_which_prompts_are_read_and_answers_written,
-    a_size_that_the_file_does_not_say_is_named,
-    which_layers_have_experts_is_as_the_file_says,
-]
 WRONG = {
     "one maximum over the whole step": (
         "return sum(max(row) for row in self.rows(texts, new, tokens).values())",
