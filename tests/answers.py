@@ -73,13 +73,6 @@ def answer(query, key, value):
     return answer_4(query * query.shape[-1] ** 0.5, key, value)
 """,
         ],
-        5: [
-            """\
-def answer(head):
-    words, matrices = torch.randn(5, 6), torch.randn(3, 6, 4)
-    assert not answer_3(lambda x: head(x, *matrices), words)
-""",
-        ],
     },
     "docs/correctness/multi-head.md": {
         3: [
