@@ -31,7 +31,7 @@ IMAGE = re.compile(r"!\[.*\]\((?:\./)?drawings/")
 FORM = f'stands alone on its line, in {FIGURE}, as ![text for who cannot see it](drawings/name.svg "title")'
 # What the line says, and what the page gives.
 GIVEN = ("aria-labelledby", "role", "style")
-SPOKEN = ("desc", "title")
+DESCRIPTIONS = ("desc", "title")
 PAINTS = re.compile(r"currentColor|none|context-stroke|var\(--[\w-]+\)")  # fit both colour schemes
 TAGS = ["svg", "g", "defs", "marker", "path", "line", "rect", "circle", "polygon", "text", "tspan"]
 # How a drawing looks by itself: the colours of docs/assets/book.css, which a page gives it. The one style
@@ -109,7 +109,7 @@ def read(path: Path) -> ElementTree.Element:
         foreign = [name for name in element.attrib if name.startswith("{")]
         if f"{space}}}" != SVG or foreign:
             raise ValueError(f": <{tag}> or an attribute of it is of another language than SVG")
-        if tag in SPOKEN:
+        if tag in DESCRIPTIONS:
             raise ValueError(f": it holds a <{tag}>; the line that shows it says that")
         if tag not in TAGS:
             raise ValueError(f": a drawing holds no <{tag}>")

@@ -27,7 +27,7 @@ ALIKE = re.compile(r'(<span class="([a-z]\w?)">[^<]*)</span>(\s*)<span class="\2
 VERBATIM = re.compile(r"(<(pre|samp|script|style|template|textarea)\b.*?</\2>)", re.S)
 PICTURE = re.compile(r"(?P<name>--[\w-]+):url\((?:\"[^\"]*\"|'[^']*'|[^)]*)\);?")
 # Components of the theme that its script makes where a page asks for them, and no page does.
-UNASKED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|version)|tabbed-")
+UNUSED = re.compile(r"md-(?:annotation|code__|source|status|tag|tooltip(?!2)|version)|tabbed-")
 # Stops what moves while colours change: each element of a page must be asked about it, twice as it opens.
 SWITCHING = "[data-md-color-switching]"
 # Of the theme's script, a library for copy buttons, which the book makes itself, and how Mermaid would look.
@@ -50,7 +50,7 @@ def minify(site: Path) -> None:
         words.update(WORD.findall(path.read_text(encoding="utf-8")))
     for path in site.glob("assets/javascripts/*.js"):  # its other names are its minifier's
         made = re.findall(r"[A-Za-z_]\w*-[\w-]*", path.read_text(encoding="utf-8"))
-        words.update(name for name in made if not UNASKED.match(name))
+        words.update(name for name in made if not UNUSED.match(name))
     own = "".join(path.read_text(encoding="utf-8") for path in site.glob("assets/*.css"))
     for path in site.glob("assets/stylesheets/*.css"):
         rules = tinycss2.parse_stylesheet(path.read_text(encoding="utf-8"), skip_comments=True)

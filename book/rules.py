@@ -18,7 +18,7 @@ from literate.errors import Misread
 from literate.fence import CODE_SPAN, RUNS, SESSION, Fence
 
 # What front matter sets, beside `hide`, and what that may hide.
-METADATA, HIDDEN = ("title", "description"), ("navigation", "toc")
+METADATA, HIDEABLE = ("title", "description"), ("navigation", "toc")
 FILES = "docs/files"  # the folder of what pages load
 IMPORTABLE = (".py", ".pyc", ".pyd", ".so")  # how the names of files end that Python imports
 FRONT_MATTER = re.compile(r"---\s*\n(.*?\n)(?:---|\.\.\.)\s*\n", re.DOTALL)
@@ -102,8 +102,8 @@ def _front_matter(text: str) -> Iterator[Misread]:
         name, line = str(key.value), key.start_mark.line + 2
         if name == "hide":
             items = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            if not isinstance(value, yaml.SequenceNode) or {i.value for i in items} - {*HIDDEN}:
-                yield Misread(line, f"`hide` wants a list of {' and '.join(HIDDEN)}")
+            if not isinstance(value, yaml.SequenceNode) or {i.value for i in items} - {*HIDEABLE}:
+                yield Misread(line, f"`hide` wants a list of {' and '.join(HIDEABLE)}")
         elif name not in METADATA:
             yield Misread(line, f"front matter sets {', '.join(METADATA)} and hide; found `{name}`")
         elif value.tag != "tag:yaml.org,2002:str" or set('<>"') & set(value.value):

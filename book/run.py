@@ -37,7 +37,7 @@ PACKED = (
 
 
 # What few pages ask of the small torch, by how a name begins: a page fetches it all when it imports one of it.
-LATER = tuple(
+LAZY = tuple(
     f"{SMALL_TORCH}/torch/{name}"
     for name in (
         "_complex", "_load", "_rare", "autograd/f", "autograd/gradcheck", "backends", "compiler", "cuda", "hub", "linalg", "nn/_multihead",
@@ -45,7 +45,7 @@ LATER = tuple(
     )
 )  # fmt: skip
 # What makes `import torch` mean the small torch, and what it imports.
-STARTS = ("start.mjs", "moments.mjs", "kernels.js", "random.js")
+ENTRY = ("start.mjs", "moments.mjs", "kernels.js", "random.js")
 
 
 def known(page: Page) -> dict[str, Any] | None:
@@ -138,13 +138,13 @@ def write(root: Path, assets: Path) -> None:
     files = {name: ROOT / name for name in PACKED}
     files |= {path.relative_to(root).as_posix(): path for path in small.glob("**/*.py")}
     texts = {name: slim(files[name].read_text(encoding="utf-8")) for name in sorted(files)}
-    later = {name: text for name, text in texts.items() if name.startswith(LATER)}
+    later = {name: text for name, text in texts.items() if name.startswith(LAZY)}
     first = {name: text for name, text in texts.items() if name not in later}
     for packet, held in {"run.json": first, "run-later.json": later}.items():
         packed = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
         assets.joinpath(packet).write_text(packed, encoding="utf-8")
     target = assets / SMALL_TORCH
     target.mkdir(exist_ok=True)
-    for script in STARTS:
+    for script in ENTRY:
         text = rjsmin.jsmin((small / script).read_text(encoding="utf-8"))
         (target / script).write_text(text, encoding="utf-8")

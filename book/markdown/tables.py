@@ -15,7 +15,7 @@ from markdown.treeprocessors import Treeprocessor
 from markdown.util import HTML_PLACEHOLDER_RE
 
 COLUMNS, ROOM = 3, 60  # a table of so many columns and letters, or more, is cards on a phone
-SAID = re.compile(r'aria-label="([^"]*)"')  # of a formula
+ARIA_LABEL = re.compile(r'aria-label="([^"]*)"')  # of a formula
 
 
 class _Boxes(Treeprocessor):
@@ -45,7 +45,7 @@ class _Boxes(Treeprocessor):
         """Return what a cell says, a formula in words."""
 
         def words(kept: re.Match) -> str:
-            said = SAID.search(str(self.md.htmlStash.rawHtmlBlocks[int(kept[1])]))
+            said = ARIA_LABEL.search(str(self.md.htmlStash.rawHtmlBlocks[int(kept[1])]))
             return said[1] if said else ""
 
         return HTML_PLACEHOLDER_RE.sub(words, "".join(cell.itertext())).strip()

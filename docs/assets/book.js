@@ -217,35 +217,39 @@
 
   phone.addEventListener("change", wrapLines);
 
-  /* ── Boxes that scroll sideways, and no others, can be reached, and have a name ────────── */
+  /* ── Boxes that scroll sideways, and no others, can be reached, have a name and say what they hide ─── */
 
-  const SCROLLERS = [
-    [".md-content pre > code", "Code"],
-    [".md-content .output > pre, .md-content .output > details > pre", "Output"],
-    [".md-content :is(.math, .math-long)", "Formula"],
-    [".md-content .book-scroll", "Table"],
-    [".md-content .book-drawing", "Drawing"],
-  ];
+  const SCROLLERS = {
+    Code: "pre > code", Output: ".output pre", Formula: ".math, .math-long", Table: ".book-scroll",
+    "": ".heat, .edits", // whose cells and fields are reached, and have names
+  };
+  const CAN_SCROLL = `.md-content :is(${Object.values(SCROLLERS).join()})`;
 
-  /* How many pixels a box hides. What is folded is measured when it is opened: the browser would lay it out
-     for that. What stands in a line has no inside, though Firefox gives it a width. */
-  const hidden = (box) =>
-    !box.closest("details:not([open])") && box.clientWidth && box.scrollWidth - box.clientWidth;
+  /* At which sides a box hides something; see book.css. What is folded is measured when it is opened: the browser
+     would lay it out for that. What stands in a line has no inside, though Firefox gives it a width. */
+  function hiddenSides(box) {
+    const most = box.clientWidth && !box.closest("details:not([open])") ? box.scrollWidth - box.clientWidth : 0;
+    const left = box.scrollLeft > 1, right = most - box.scrollLeft > 1;
+    return most <= 1 ? "" : left && right ? "both" : left ? "left" : "right";
+  }
+
+  function sayWhatHides(box, sides = hiddenSides(box)) {
+    if (sides) box.dataset.hides = sides;
+    else delete box.dataset.hides;
+  }
 
   function nameScrollers() {
-    const boxes = SCROLLERS.flatMap(([selector, name]) =>
-      Array.from(document.querySelectorAll(selector), (box) => ({ box, name })));
-    const fading = Array.from(document.querySelectorAll(FADES), (box) => ({ box }));
+    const boxes = Array.from(document.querySelectorAll(CAN_SCROLL));
     // All are measured before any is changed: the page is laid out once.
-    for (const one of [...boxes, ...fading]) one.scrolls = hidden(one.box) > 1;
-    for (const { box, scrolls } of fading) box.toggleAttribute("data-scrolls", scrolls);
-    for (const { box, name, scrolls } of boxes) {
-      for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
-        if (scrolls) box.setAttribute(attribute, value);
+    const sides = boxes.map(hiddenSides);
+    boxes.forEach((box, at) => {
+      sayWhatHides(box, sides[at]);
+      const name = Object.keys(SCROLLERS).find((each) => box.matches(SCROLLERS[each]));
+      for (const [attribute, value] of Object.entries(name && { tabindex: "0", role: "group", "aria-label": name })) {
+        if (sides[at]) box.setAttribute(attribute, value);
         else box.removeAttribute(attribute);
       }
-    }
-    if (!stylesFollow) document.querySelectorAll(FADES).forEach(sayWhatHides);
+    });
   }
 
   /* Once in a frame, however many are opened in it. */
@@ -255,18 +259,6 @@
       due = 0;
       nameScrollers();
     });
-  }
-
-  /* Where styles cannot follow a scroll, say at which sides a box hides something; see book.css. */
-  const FADES =
-    ".md-content :is(pre > code, .output pre, .math, .math-long, .book-scroll, .edits, .heat)";
-  const stylesFollow = CSS.supports("animation-timeline: scroll()");
-
-  function sayWhatHides(box) {
-    const left = box.scrollLeft > 1;
-    const right = hidden(box) - box.scrollLeft > 1;
-    if (left || right) box.dataset.hides = left && right ? "both" : left ? "left" : "right";
-    else delete box.dataset.hides;
   }
 
   /* ── By keyboard ───────────────────────────────────────────────────────────────────────── */
@@ -315,14 +307,14 @@
 
   /* ── What the text asks to predict is shown when it is asked for; see figures.css ───────── */
 
-  const TELLS = "p, ul, ol, .math, .diagram, .md-typeset__scrollwrap";
+  const TEXT = "p, ul, ol, .math, .diagram, .md-typeset__scrollwrap";
 
   /* Up to four parts of the text below a veiled output say what came; not what leads on to the next block. */
-  function markTold(figure) {
-    let told = figure.nextElementSibling;
-    for (let part = 0; part < 4 && told?.matches(TELLS); part++, told = told.nextElementSibling)
-      if (part && told.nextElementSibling?.matches(".highlight, details:has(.highlight)")) break;
-      else told.classList.add("told");
+  function veilText(figure) {
+    let part = figure.nextElementSibling;
+    for (let count = 0; count < 4 && part?.matches(TEXT); count++, part = part.nextElementSibling)
+      if (count && part.nextElementSibling?.matches(".highlight, details:has(.highlight)")) break;
+      else part.classList.add("veiled-text");
   }
 
   function addUnveilButtons() {
@@ -338,7 +330,7 @@
         figure.focus({ preventScroll: true });
       });
       figure.append(made);
-      markTold(figure);
+      veilText(figure);
     }
   }
 
@@ -515,8 +507,8 @@
   addEventListener("afterprint", removeFolded);
   addEventListener("resize", nameSoon);
   addEventListener("toggle", nameSoon, true);
-  if (!stylesFollow)
-    document.addEventListener("scroll", ({ target }) => target.matches?.(FADES) && sayWhatHides(target), true);
+  addEventListener("book:drawn", nameSoon); // a figure, anew
+  document.addEventListener("scroll", ({ target }) => target.matches?.(CAN_SCROLL) && sayWhatHides(target), true);
 
   /* ── A link within the page that was opened ────────────────────────────────────────────── */
 

@@ -126,7 +126,7 @@ def test_who_wants_no_motion_gets_none(visit):
 # A field scrolls what is written in it, whatever its style says.
 LOST = """() => [...document.querySelectorAll("body *:not(input)")].filter((node) => {
   const style = getComputedStyle(node), cut = /hidden|clip/;
-  if (!node.checkVisibility() || node.clientWidth < 2 || node.closest("svg, math, .md-sidebar, .md-search, .status, .book-unseen, .md-skip, .md-header__topic + *")) return false;
+  if (!node.checkVisibility() || node.clientWidth < 2 || node.closest("svg, math, .md-sidebar, .md-search, .book-unseen, .md-skip, .md-header__topic + *")) return false;
   return (cut.test(style.overflowX) && node.scrollWidth > node.clientWidth + 1) || (cut.test(style.overflowY) && node.scrollHeight > node.clientHeight + 1);
 }).map((node) => node.outerHTML.slice(0, 120))"""
 SPACED = "* { line-height: 1.5 !important; letter-spacing: 0.12em !important; word-spacing: 0.16em !important } p { margin-bottom: 2em !important }"

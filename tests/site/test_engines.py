@@ -137,32 +137,9 @@ def test_search_gives_results_after_a_click(open_page, address):
     assert "softmax" in engine.run(FIRST_RESULT)
 
 
-# Where the fade of the first code that scrolls stands, and how wide it is, once it is painted.
-FADE = """async (share) => {
-  const box = [...document.querySelectorAll('.md-content article pre > code')]
-    .find((code) => code.checkVisibility() && code.scrollWidth > code.clientWidth + 60);
-  box.scrollLeft = share * (box.scrollWidth - box.clientWidth);
-  for (let frame = 0; frame < 4; frame++) await new Promise(requestAnimationFrame);
-  const { maskPosition, maskSize } = getComputedStyle(box);
-  return [maskPosition.split(' ')[0], maskSize.replace(/ (100%|auto)$/, '')];
-}"""
-
-
 @pytest.mark.night
 def test_a_chapter_is_set_in_the_books_fonts_math_too(open_page, page_with):
     assert {"Book", "Book Code", "Book Math"} <= {*open_page(page_with("<math")).run(FONTS)}
-
-
-@pytest.mark.night
-def test_a_box_fades_at_the_side_where_it_hides_something(open_page):
-    engine = open_page("model/heads.html")
-    engine.run("() => { document.querySelector('.md-content').style.maxWidth = '375px' }")
-    engine.run("() => { dispatchEvent(new Event('resize')) }")
-    assert [engine.run(FADE, share) for share in (0, 0.5, 1)] == [
-        ["-24px", "calc(100% + 24px)"],
-        ["0px", "100%"],
-        ["0px", "calc(100% + 24px)"],
-    ]
 
 
 # WebKit alone lets punctuation hang in margins, and would eat the first bracket of a formula.

@@ -557,18 +557,6 @@ def test_deeper_shades_are_larger_values_masked_cells_are_hatched_and_charts_fol
     assert shown.locator(".chart svg").evaluate(line) != stroke
 
 
-def test_on_paper_figures_stay_and_their_controls_go(visit):
-    shown = visit("index.html")
-    browsers.show(shown, media="print")
-    for gone in (".output:has(.heats) details", ".stepper", ".editor", ".tools"):
-        assert not shown.locator(gone).first.is_visible()
-    assert shown.locator(".controls label:visible").all_inner_texts() == ["journey"]
-    for stays in (".output .heatmap", ".attention .heatmap"):
-        assert shown.locator(stays).first.is_visible()
-    cell = shown.locator(".output .heatmap td").nth(5)
-    assert cell.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
-
-
 @pytest.mark.parametrize("viewport", [browsers.WIDE, browsers.NARROW], ids=["1280", "375"])
 def test_axe_finds_nothing_in_any_figure(visit, viewport):
     for name in ("index.html", "fence-3.html"):

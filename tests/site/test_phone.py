@@ -177,13 +177,7 @@ def test_a_box_fades_at_the_side_where_it_hides_something(visit, path, kinds):
         assert faded(page) == sides[0.5], colours
 
 
-def test_with_scripts_off_a_box_fades_and_the_ring_of_one_in_focus_is_whole(visit):
-    page = visit("foundations/scaling.html", viewport=NARROW, java_script_enabled=False)
-    page.evaluate(ADD_STYLE, STRETCHED)  # a long output wraps there, one in columns scrolls
-    for kind in (".math", ".output pre:has(.columns)", "pre > code"):
-        page.evaluate(CHOOSE, kind)
-        name = page.evaluate("getComputedStyle(chosen).animationName")
-        assert name.startswith("book-fades"), kind
+def test_the_ring_of_a_box_in_focus_is_whole(visit):
     page = visit("foundations/query-key-value.html", viewport=NARROW)
     page.evaluate(CHOOSE, "pre > code")
     page.keyboard.press("Tab")

@@ -192,6 +192,11 @@ def test_an_explorable_prints_what_is_chosen_and_nothing_to_press(visit):
     said = figure.inner_text()
     assert re.search(r"Query\s+bank\s", said)
     assert [one for one in ("causal mask", "Scaled", "Edit", "Hide") if one in said] == []
+    for kept in (".output .heatmap", ".attention .heatmap"):
+        cell = shown.locator(f"{kept} td").nth(5)
+        assert cell.is_visible()
+        assert cell.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
+    assert not shown.locator(".output:has(.heats) details").first.is_visible()
     row = figure.locator("tr.on").inner_text().split()
     _, sheets = paper.printed(shown)
     assert any("".join(row) in line for lines, _ in sheets for line in lines)

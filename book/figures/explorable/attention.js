@@ -267,7 +267,7 @@
       if (has("hide") && !votes)
         controls.append(group("Hide", "switches", tokens.map((token, i) =>
           box("checkbox", "", token, state.hidden.has(i), () => this.hide(i)))));
-      this.status = make("p", { className: "status", role: "status" });
+      this.status = make("p", { className: "book-unseen", role: "status" });
       const parts = votes ? [...this.sentence(), controls, ...this.another()] : [controls, ...(has("step") ? [this.stepper()] : []), this.view()];
       this.replaceChildren(...parts, this.status, ...(has("edit") && !votes ? [this.editor()] : []), this.tools());
       this.update();
@@ -376,6 +376,7 @@
       const news = this.spec.votes.length ? this.vote() : this.tables();
       if (this.status.textContent !== news) this.status.textContent = news;
       this.reset.setAttribute("aria-disabled", !this.changes());
+      dispatchEvent(new Event("book:drawn"));
     }
 
     /* Fill in the table; returns what there is to say about its chosen cell. */
