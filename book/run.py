@@ -27,6 +27,7 @@ PACKED = (
     "book/__init__.py",
     "book/figures/__init__.py",
     "book/figures/chart/__init__.py",
+    "book/figures/gallery/__init__.py",
     "book/figures/heatmap/__init__.py",
     "book/figures/output.py",
     "book/in_page.py",

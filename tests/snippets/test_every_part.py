@@ -26,7 +26,7 @@ every_file = pytest.mark.parametrize("part", FILES)
 # The lines that a file may have: a hundred or so, but for whole models and what reads their files.
 LINES = defaultdict(
     lambda: 140,
-    {"gpt": 150, "grouped_query_attention": 160, "llama": 225, "cost": 250, "attention_of": 350},
+    {"gpt": 150, "grouped_query_attention": 160, "llama": 225, "cost": 250, "attention_of": 355},
 )
 
 
