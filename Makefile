@@ -7,7 +7,7 @@ WORKERS ?= 2
 SITE ?= not night
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-site test-labs everything update build train labs bench shake pins mutate lint format clean
+.PHONY: help serve test test-site test-labs everything update gallery build train labs bench shake pins mutate lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ everything: ## all that can be tested, in hours: labs, three browsers, twenty pr
 
 update: $(VENV)/installed ## rewrite outputs that no longer agree; PAGE=docs/x.md for one page
 	$(BIN)/python -m literate update $(PAGE)
+
+gallery: $(VENV)/installed ## put the models of docs/serving/models/ into the page of the gallery, and count them again
+	$(BIN)/python -m tools.gallery
+	$(BIN)/python -m literate update docs/serving/gallery.md
 
 build: $(VENV)/installed ## write the site, strictly, into site/
 	$(BIN)/mkdocs build --strict $(ARGS)

@@ -43,7 +43,8 @@ _served: Served | None = None
 UNSEARCHED = {"search": {"exclude": True}}
 # Each kind of figure has a folder. Its style and its script join assets/figures.css and assets/figures.js, in
 # this order; another script there, which a page may want later, is a file of its own.
-FIGURES, KINDS = Path(__file__).parent / "figures", ("heatmap", "chart", "explorable", "calculator")
+FIGURES = Path(__file__).parent / "figures"
+KINDS = ("heatmap", "chart", "gallery", "explorable", "calculator")
 # Of what a fence draws: a cell of a heatmap that has a name, a figure, an exercise.
 ADDRESS = re.compile(r'<(?:td|figure|table|p)\b[^>]*? id="([^"]+)"')
 

@@ -28,6 +28,7 @@ PACKED = (
     "book/figures/__init__.py",
     "book/figures/calculator/__init__.py",
     "book/figures/chart/__init__.py",
+    "book/figures/gallery/__init__.py",
     "book/figures/heatmap/__init__.py",
     "book/figures/output.py",
     "book/in_page.py",

@@ -77,13 +77,20 @@ FAMILIES = {
 }
 # Models that also take images → the family of their text, which stands in text_config.
 OF_TEXT = {"gemma3": "gemma3_text", "mistral3": "mistral"}
+# Models that have a name of their own, and the code of a family.
+SAME = {"kimi_k2": "deepseek_v3"}
 # Models, keys and rotations that are known, and why the parts cannot do them.
 REFUSED = {
     **dict.fromkeys(("llama4", "llama4_text"), "it attends in chunks, and scales by position"),
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "its last layers read keys of earlier ones"),
     "ministral3": "it scales queries by their position",
     "cohere": "its QK-norm subtracts the mean, with other weights for each head",
-    "deepseek_v32": "its queries read only the keys that an indexer has chosen",
+    **dict.fromkeys(
+        ("deepseek_v32", "glm_moe_dsa"), "its queries read only the keys that an indexer has chosen"
+    ),
+    "qwen3_5": "it counts the positions of images along three axes",
+    "gemma4": "its full layers take their keys as values, and have other heads than its windows",
+    "smollm3": "one layer of four does not know positions",
     "dual_chunk_attention_config": "it counts positions anew in each chunk of tokens",
     **dict.fromkeys(("longrope", "su", "dynamic"), "it turns cached keys anew as texts grow"),
     "attn_logit_softcapping": "it bends scores before the softmax, inside the operator",
@@ -164,7 +171,7 @@ def attention_of(config: Mapping) -> list[Layer]:
     """
     if config.get("model_type") in OF_TEXT and "text_config" in config:
         config = {"model_type": OF_TEXT[config["model_type"]]} | config["text_config"]
-    model = config.get("model_type")
+    model = SAME.get(config.get("model_type"), config.get("model_type"))
     if model not in FAMILIES:
         why = REFUSED.get(model, f"only {', '.join(FAMILIES)} can")
         raise ValueError(f"model_type {model!r} cannot be made of the parts: {why}")

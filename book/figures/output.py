@@ -7,10 +7,15 @@ import re
 from html import escape
 from types import ModuleType
 
-from book.figures import calculator, chart, heatmap
+from book.figures import calculator, chart, gallery, heatmap
 
 # Each has OPTIONS, `check`, `html`, and TEXT, the name of the fold with what was printed.
-KINDS: dict[str, ModuleType] = {"heatmap": heatmap, "chart": chart, "calculator": calculator}
+KINDS: dict[str, ModuleType] = {
+    "heatmap": heatmap,
+    "chart": chart,
+    "gallery": gallery,
+    "calculator": calculator,
+}
 # An output of more columns than the first needs smaller letters on a phone, from the second on too small
 # ones there; beside both menus so does one of more than the third.
 ROOMY, LONG, LONGEST = 40, 50, 112
