@@ -20,6 +20,7 @@ from book import card, lab, parts, repository, run, search, take_away
 from book.markdown.math import symbols
 from book.minify import minify
 from literate import export, record
+from literate.errors import Misread
 from literate.fence import blank_out
 from literate.page import (
     Page,
@@ -87,7 +88,7 @@ def page(path: Path, source: str, config: Mapping[str, Any]) -> Prepared:
         try:
             text = lab.markdown(path)
         except lab.LabError as error:
-            raise PageError(path, 0, str(error)) from error
+            raise PageError(path, Misread(0, str(error))) from error
         return Prepared(source, "", {}, text, {path.name: path.read_bytes()})
     program = read(path)
     program.check_drawn()

@@ -97,7 +97,10 @@ def _runs(fences: list[Fence], line: int) -> bool:
 def _front_matter(text: str) -> Iterator[Misread]:
     """Yield what front matter sets that it is not for: templates draw it as it is written."""
     front = FRONT_MATTER.match(text)
-    data = yaml.compose(front[1], yaml.SafeLoader) if front else None
+    try:
+        data = yaml.compose(front[1], yaml.SafeLoader) if front else None
+    except yaml.YAMLError:  # text between two rules; of front matter, `read` says so
+        return
     for key, value in data.value if isinstance(data, yaml.MappingNode) else []:
         name, line = str(key.value), key.start_mark.line + 2
         if name == "hide":

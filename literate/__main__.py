@@ -23,14 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all")
     options = parser.parse_args(arguments)
     failed = 0
-    written: set[Path] = set()
     for path in options.pages or pages(Path.cwd()):
         try:
             page = read(path)
             if options.command == "update":
                 _update(page)
             else:
-                _export(page, options, written)
+                _export(page, options)
         except (PageError, OSError) as error:
             print(error, file=sys.stderr)
             failed = 1
@@ -49,30 +48,25 @@ def _update(page: Page) -> None:
     print(f"{compare.path_of(page)}: {what}")
 
 
-def _export(page: Page, options: argparse.Namespace, written: set[Path]) -> None:
-    """Write the files of a page; add their paths to those that this command has `written`.
+def _export(page: Page, options: argparse.Namespace) -> None:
+    """Write the files of a page: one by its name, several into folders as they stand in those of the docs.
 
     Raises FileExistsError, and writes nothing, where something else stands at one of them.
     """
     name = Path(page.path.stem)
-    if not options.pages or sum(path.stem == page.path.stem for path in options.pages) > 1:
-        docs = page.root / "docs"  # whose folders tell pages of one name apart
+    if len(options.pages) != 1:
+        docs = page.root / "docs"
         base = docs if page.path.is_relative_to(docs) else page.root
         name = page.path.relative_to(base).with_suffix("")
     texts = export.runnable(page, options.site_url).items()
     files = {options.out / f"{name}{ending}": text.encode() for ending, text in texts}
     for target, text in files.items():
-        if target.exists() and target.read_bytes() != text:
-            if target in written:
-                what = "this command has just made it of another page; export them one by one"
-            else:
-                what = "it stands there already, with other text; --force overwrites it"
-            if target in written or not options.force:
-                raise FileExistsError(f"{page.name}: left {name_of(target)} as it was: {what}")
+        if target.exists() and target.read_bytes() != text and not options.force:
+            what = "it stands there already, with other text; --force overwrites it"
+            raise FileExistsError(f"{page.name}: left {name_of(target)} as it was: {what}")
     for target, text in files.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(text)
-        written.add(target)
         print(f"{page.name} → {name_of(target)}")
 
 

@@ -155,8 +155,6 @@ class PageProcess:
         try:
             outcome["unshown"] = self._execute(code, start, echo)
         except BaseException as error:
-            if os.getpid() != self.process and isinstance(error, SystemExit):
-                self._leave(error.code)
             outcome["raised"] = type(error).__name__ or "an exception without a name"
             outcome["last_line"] = _encodable(_last_line(error))
             outcome["traceback"] = _encodable(_traceback(error))
@@ -188,23 +186,6 @@ class PageProcess:
                 last_program = compile(ast.Expression(end.value), self.path, "eval", optimize=0)
                 shows = _is_for_show(end.value, eval(last_program, names))
         return end.lineno if shows else 0
-
-    def end(self) -> None:
-        """End as the interpreter does: wait for threads, then call what `atexit` was given."""
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-
-    def _leave(self, code: object) -> NoReturn:
-        """End a process that the page forked, with the status that `sys.exit(code)` stands for.
-
-        It ends as the page itself does, without the destructors of native code: those of torch's
-        threads, which a fork does not take along, would crash here.
-        """
-        self.end()
-        if code is not None and not isinstance(code, int):
-            print(code, file=sys.stderr)
-            code = 1
-        os._exit((code or 0) & 0xFF)
 
 
 def _is_for_show(expression: ast.expr, value: object) -> bool:
@@ -252,7 +233,9 @@ def serve_page(connection: Connection) -> NoReturn:
     page = PageProcess(**loads(connection.recv_bytes()))
     while request := loads(connection.recv_bytes()):
         _send(connection, page.report(**request))
-    page.end()
+    # As the interpreter ends: it waits for threads, then calls what `atexit` was given.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     _send(connection, {})
     os._exit(0)
 

@@ -20,18 +20,15 @@ class PageError(Exception):
     Line 0 is none: a notebook has no lines that its author knows.
     """
 
-    def __init__(self, path: str | Path, line: int, message: str, *others: Misread):
-        self.path, self.line, self.message = Path(path), line, message
-        problems = [(line, message), *((other.line, str(other)) for other in others)]
-        places = (f"{name_of(path)}:{at}" if at else name_of(path) for at, _ in problems)
-        pairs = zip(places, problems, strict=True)
-        super().__init__("\n".join(f"{place}: {what}" for place, (_, what) in pairs))
-
-
-def page_error(path: Path, problems: list[Misread]) -> PageError:
-    """Return one error that names all `problems` of a page, in its order."""
-    first, *others = sorted(problems, key=lambda problem: problem.line)
-    return PageError(path, first.line, str(first), *others)
+    def __init__(self, path: Path, *problems: Misread):
+        in_order = sorted(problems, key=lambda problem: problem.line)
+        self.path, self.line, self.message = path, in_order[0].line, str(in_order[0])
+        name = name_of(path)
+        super().__init__(
+            "\n".join(
+                f"{name}:{one.line}: {one}" if one.line else f"{name}: {one}" for one in in_order
+            )
+        )
 
 
 def name_of(path: str | Path, root: Path | None = None) -> str:

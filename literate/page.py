@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from literate import session, settings
-from literate.errors import Misread, PageError, name_of, page_error
+from literate.errors import Misread, PageError, name_of
 from literate.fence import HIDES, RUNS, SESSION, Fence, blank_out, check_shown
 from literate.project import PLAIN, Kind, PageText, Project
 from literate.settings import root_of
@@ -145,7 +145,7 @@ class Page:
                     opening.solution = fence.solution
                     blocks.append(Block(opening, code, opening, fence.line, kind.opening.fill))
         except Misread as error:
-            raise self.error(error.line, str(error)) from None
+            raise PageError(self.path, error) from None
         return sorted([*self.blocks, *blocks], key=lambda block: block.line)
 
     def kind(self, fence: Fence) -> Kind:
@@ -163,7 +163,7 @@ class Page:
                 problems.append(Misread(fence.line + int(inside[1] if inside else 0), str(error)))
         problems += self.project.check(self.path, self.root, self.lines, self.fences)
         if problems:
-            raise page_error(self.path, problems)
+            raise PageError(self.path, *problems)
 
     def origin(self, line: int) -> tuple[Path, int]:
         """Return the (path, line) that a reader would open for `line` of `source`."""
@@ -180,9 +180,6 @@ class Page:
     @property
     def as_text(self) -> PageText:
         return PageText(self.path, self.shown, self.fences, text_at)
-
-    def error(self, line: int, message: str) -> PageError:
-        return PageError(self.path, line, message)
 
 
 def is_page(path: str | Path, root: str | Path) -> bool:
@@ -230,7 +227,7 @@ def read(path: str | Path) -> Page:
         text = _decode(path.read_bytes())
         shown = ours.drawings.inlined(text, path.parent)
     except Misread as error:
-        raise page_error(path, [error]) from None
+        raise PageError(path, error) from None
     lines, problems = text.split("\n"), _problems_of_text(shown, site_of(root) is not None)
     fences, found = reads(without_front_matter(shown), ours)
     problems += found
@@ -249,7 +246,7 @@ def read(path: str | Path) -> Page:
     ]
     blocks = _blocks(fences, lines, problems)
     if problems:
-        raise page_error(path, [_in_drawing(problem, ours, text) for problem in problems])
+        raise PageError(path, *(_in_drawing(problem, ours, text) for problem in problems))
     return Page(path, root, text, shown, fences, blocks, ours)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from literate import compare, record
 from literate import run as runner
-from literate.errors import page_error
 from literate.page import SUFFIXES, Block, Page, PageError, is_page, name_of, read
 from literate.solutions import leans_on_solutions
 
@@ -157,7 +156,7 @@ class Prose(PageItem):
     def check(self) -> tuple[int, str]:
         page = self.parent.page
         if problems := page.prose_problems():
-            raise page_error(page.path, problems)
+            raise PageError(page.path, *problems)
         return 0, ""
 
 

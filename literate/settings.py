@@ -64,7 +64,7 @@ def _read(file: Path, _saved: int) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise PageError(file, 0, f"{error}") from None
+        raise PageError(file, Misread(0, f"{error}")) from None
 
 
 @lru_cache

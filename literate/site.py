@@ -17,7 +17,7 @@ from mkdocs.config import config_options as options
 from mkdocs.exceptions import ConfigurationError
 from mkdocs.utils.yaml import get_yaml_loader, yaml_load
 
-from literate.errors import PageError, name_of
+from literate.errors import Misread, PageError, name_of
 
 CONFIGS = ("mkdocs.yml", "mkdocs.yaml")
 BUILT_IN = [
@@ -50,11 +50,11 @@ class Site:
         except ConfigurationError as error:
             mark = getattr(error.__context__, "problem_mark", None)
             problem = getattr(error.__context__, "problem", None) or error
-            raise PageError(config, mark.line + 1 if mark else 0, f"{problem}") from None
+            raise PageError(config, Misread(mark.line + 1 if mark else 0, f"{problem}")) from None
         for name, refused in failed:
             said = str(refused).split("\n")  # an extension that cannot be loaded brings a traceback
             what = said[0] if len(said) == 1 else f"{said[0]} {said[-1]}"
-            raise PageError(config, 0, f"{name}: {what}")
+            raise PageError(config, Misread(0, f"{name}: {what}"))
         self.docs = self.root / settings.docs_dir
         self.extensions: list[str] = settings.markdown_extensions
         self.settings: dict[str, dict] = settings.mdx_configs

@@ -4,6 +4,8 @@ The site's own Markdown draws each page; a browser's parser reads what came of i
 composes that many random pages instead of a hundred, `SEED=…` the same again.
 """
 
+import re
+
 import html5lib
 import pytest
 from hypothesis import event, given
@@ -58,6 +60,8 @@ def ran(path):
 def test_every_form_is_drawn_as_it_is_run(book, text):
     path = book.page(text.encode())
     assert drawn(path) == ran(path) == (["print(1)"], [])
+    line = re.split(r"\r\n|\r|\n", text)[read(path).blocks[0].line - 1]
+    assert re.search(r"[`~]{3,}[ {.]*py", line), "the block's line is that of its opening fence"
 
 
 def test_the_extractor_of_pytest_codeblocks_finds_the_same_fences():

