@@ -325,8 +325,13 @@ def _read(path: Path, _saved: int) -> Text:
 
 
 def _prose(page: Page) -> str:
-    """Return the text of `page` without its fences, but for their captions and titles."""
+    """Return the text of `page` without its fences, but for their captions and titles.
+
+    A line that shows numbers of a file is empty: nobody has written them.
+    """
     lines = blank_out(page.fences, page.shown)
+    for line, _ in _read_from_files(page):
+        lines[line - 1] = ""
     for fence in page.fences:
         lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TOLD)
         told_by = page.kind(fence).told
