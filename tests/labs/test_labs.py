@@ -18,6 +18,7 @@ NAMES = (
     "gpt",
     "guesses",
     "heads",
+    "load",
     "nine-ways",
     "scaling",
     "serving",
