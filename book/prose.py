@@ -325,8 +325,9 @@ def _read(path: Path, _saved: int, read: Callable[[Path], PageText]) -> Text:
 
 
 def _prose(page: PageText) -> str:
-    """Return the text of `page` without its fences, but for their captions and titles."""
+    """Return the text of `page` without its fences, but for their captions and titles, and without tables of labs."""
     lines = blank_out(page.fences, page.shown)
+    lines = ["" if measured.numbers(line) else line for line in lines]
     for fence in page.fences:
         lines[fence.line - 1] = " ; ".join(fence.options.get(name, "") for name in TEXT_OPTIONS)
         if fence.language == EXPLORABLE and (caption := CAPTION.search(fence.text)):

@@ -122,6 +122,11 @@ def test_a_number_of_the_text_is_held_by_the_rows_that_are_shown_and_moves_with_
     assert "184 stands in no output or code" in report  # that column is not shown
 
 
+def test_a_table_need_not_keep_the_order_of_the_code_above_it(book, lab):
+    code = "```python\nx = 3.79, 9.93\n```\n"  # the line shows 9.93 first
+    assert unsupported_numbers(book.read(f"# A page\n\n{code}\n{LINE}\n")) == []
+
+
 def test_another_measurement_is_another_page(book, lab):
     before = record.digest(book.read(PAGE))
     lab("9.93", "9.94")
