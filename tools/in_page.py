@@ -67,7 +67,9 @@ def found(page: Page, node: Node) -> tuple[dict[int, str], list[str]]:
 
     The page runs again without them, until all that is left runs: a reader's page leaves them out, too.
     """
-    steps, unrun = page.steps, dict[int, str]()
+    steps = page.steps
+    needs = {at: step.fence.options.get("needs") for at, step in enumerate(steps)}
+    unrun = {at: f"{needed} does not run in a browser" for at, needed in needs.items() if needed}
     while True:
         kept = [at for at in range(len(steps)) if at not in unrun]
         results = node.run(page, [steps[at] for at in kept])

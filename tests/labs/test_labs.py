@@ -19,6 +19,7 @@ NAMES = (
     "gpt",
     "guesses",
     "heads",
+    "kernel",
     "load",
     "nine-ways",
     "scaling",
@@ -76,6 +77,8 @@ def test_a_lab_is_stored_as_it_was_measured_and_its_text_quotes_what_its_cells_h
 
 @pytest.mark.lab
 def test_a_lab_runs_from_a_clean_kernel_at_a_reduced_size(name):
+    if name == "kernel":
+        pytest.importorskip("triton")
     executed = labs.execute(labs.FOLDER / f"{name}.ipynb", reduced=True)
     assert "size         reduced" in outputs(executed)[0].text
     assert [o.text for o in outputs(executed) if o.get("name") == "stderr"] == []
@@ -150,8 +153,8 @@ def test_what_was_measured_is_said_by_the_finding_alone_in_numbers_that_the_lab_
     assert [one.text for one in said if not known.hold(one)] == []
 
 
-PROOF = re.compile(r"^\s*(assert gap|torch\.testing\.)", re.M)
-CLOCK = re.compile(r"Timer\($|Timer\(\S|optimizer\.step|process_time\(", re.M)
+PROOF = re.compile(r"^\s*(assert gap|assert max\(gaps|torch\.testing\.)", re.M)
+CLOCK = re.compile(r"Timer\($|Timer\(\S|optimizer\.step|process_time\(|began = time", re.M)
 
 
 def test_equality_is_proven_before_anything_is_timed_or_trained(name, stored):
