@@ -335,6 +335,7 @@ def take_along_dim(input, indices, dim=None):
         tuple(1 if d == dim else s for d, s in enumerate(indices._shape)),
     )
     fit = lambda x: x.expand([x._shape[d] if d == dim else s for d, s in enumerate(shape)])  # noqa: E731
+    indices = FUNCTIONS["where"](indices < 0, indices + input._shape[dim], indices)
     return gather(fit(input), dim, fit(indices))
 
 
@@ -390,8 +391,9 @@ def _check_index(name, x, dim, index):
 
 @function("gather")
 def gather(input, dim, index, *, sparse_grad=False):
-    if not input._shape:
-        return input.clone() if not index._shape else input.reshape(1)[index]
+    if not (input._shape and index._shape) and input.dim() + index.dim() < 2:
+        found = gather(input.reshape(-1), dim, index.reshape(-1)).reshape(index._shape)
+        return titled(found, "GatherBackward0")
     dim = place_of(dim, len(input._shape))
     _check_index("gather", input, dim, index)
     out = _along(READ, input, dim, index, empty_of(index._shape, input.dtype))

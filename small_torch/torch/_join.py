@@ -7,7 +7,7 @@ from torch._autograd import record, titled
 from torch._dtypes import bool_, int64, promote_types
 from torch._ops import compare, in_place, result_type
 from torch._reduce import all, norm, places_of
-from torch._signatures import FUNCTIONS, WHOLE, checked
+from torch._signatures import FUNCTIONS, WHOLE, Kind, checked
 from torch._tensor import (
     Size,
     Tensor,
@@ -110,7 +110,7 @@ def vstack(tensors):
 
 @function("flip")
 def flip(input, *dims):
-    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    dims = shape_of(dims)
     found = input.detach()
     for dim in places_of([*dims], len(input._shape)) if dims else ():
         size = input._shape[dim]
@@ -144,7 +144,7 @@ def tile(input, *dims):
     return input.repeat((1,) * (len(input._shape) - len(dims)) + dims)
 
 
-@function("repeat_interleave")
+@function("repeat_interleave", repeats=Kind("int", (int,), lambda value: isinstance(value, Tensor)))
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     if dim is None:
         input, dim = input.reshape(-1), 0
@@ -154,9 +154,9 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
         counts = counts * size if len(counts) == 1 else counts
     else:
         counts = [repeats] * size
-    return input.index_select(
-        dim, tensor([at for at, count in enumerate(counts) for _ in range(count)], dtype=int64)
-    )
+    places = [at for at, count in enumerate(counts) for _ in range(count)]
+    found = input.index_select(dim, tensor(places, dtype=int64))
+    return found if isinstance(repeats, Tensor) else titled(found, "ViewBackward0")
 
 
 def _triangle(lower):
@@ -316,6 +316,12 @@ def is_nonzero(input):
 
 @torch_only
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    kind = result_type(x1, x2)
+    if kind.kind < 2:
+        raise RuntimeError(
+            f"expected common dtype to be floating point, yet common dtype is {kind.scalar}"
+        )
+    x1, x2 = broadcast_tensors(x1.to(kind), x2.to(kind))
     return (x1 * x2).sum(dim=dim) / (
         norm(x1, 2, dim).clamp(min=eps) * norm(x2, 2, dim).clamp(min=eps)
     )
@@ -340,7 +346,8 @@ for _name in (
     "select", "unbind", "split", "chunk", "tensor_split", "diagonal", "movedim", "moveaxis", "clone", "broadcast_to", "numel",
     "is_floating_point", "is_complex", "as_strided", "detach",
 ):  # fmt: skip
-    function(_name, **({"index": WHOLE} if _name == "select" else {}))(vars(Tensor)[_name])
+    _wholes = {"select": ["index"], "narrow": ["start", "length"]}.get(_name, ())
+    function(_name, **dict.fromkeys(_wholes, WHOLE))(vars(Tensor)[_name])
 for _name in (
     "view",
     "view_as",

@@ -114,8 +114,8 @@ PAIRS = {
         "ab",
     ),
     "atan2": (
-        lambda g, a, b, o: g * b / (a * a + b * b),
-        lambda g, a, b, o: -g * a / (a * a + b * b),
+        lambda g, a, b, o: g * b * _squares_inverted(a, b),
+        lambda g, a, b, o: g * -a * _squares_inverted(a, b),
         "ab",
     ),
     "logaddexp": (
@@ -131,6 +131,11 @@ TITLES = {
     "floor_div": "Div",
     "logaddexp": "Logaddexp",
 }  # where PyTorch's name is another
+
+
+def _squares_inverted(a, b):
+    squares = a * a + b * b
+    return masked_fill(1 / squares, squares == 0, 0.0)
 
 
 def _power_back(g, a, b):
@@ -169,7 +174,9 @@ def pair(name, a, b, kind=None, title=None):
     else:
         shape = broadcast(a._shape, b._shape)
         out = empty_of(shape, kind)
-        if len(shape) > 1:
+        if len(shape) > 1 and not (
+            a._shape == b._shape and a.is_contiguous() and b.is_contiguous()
+        ):
             out._stride = like_rows(a if a._shape == shape else b if b._shape == shape else out)
         if kind is not float64 and kind.kind == 2:
             a = a if a.dtype is not float64 else a.to(kind)
@@ -225,12 +232,12 @@ def _scaled(name, input, other, alpha):
     return pair(name, input, other * alpha, kind)
 
 
-@function("add")
+@function("add", input=OPERAND)
 def add(input, other, *, alpha=1):
     return _scaled("add", input, other, alpha)
 
 
-@function("sub", "subtract")
+@function("sub", "subtract", input=OPERAND)
 def sub(input, other, *, alpha=1):
     bools = [isinstance(x, bool) or getattr(x, "dtype", None) is bool_ for x in (input, other)]
     if builtins.all(bools):
@@ -246,12 +253,12 @@ def sub(input, other, *, alpha=1):
     return _scaled("sub", input, other, alpha)
 
 
-@function("mul", "multiply")
+@function("mul", "multiply", input=OPERAND)
 def mul(input, other):
     return pair("mul", input, other)
 
 
-@function("div", "divide", "true_divide")
+@function("div", "divide", "true_divide", input=OPERAND)
 def div(input, other, *, rounding_mode=None):
     if rounding_mode == "floor":
         return _floored(input, other, "floor_div")
@@ -276,7 +283,7 @@ def _floored(input, other, name):
     return pair(name, input, other)
 
 
-@function("floor_divide")
+@function("floor_divide", input=OPERAND)
 def floor_divide(input, other):
     found = _floored(input, other, "floor_divide")
     return record(found, "NotImplemented", (input, other), _no_derivative)
@@ -476,7 +483,8 @@ def single(name, x, kind, back):
 
         return _complex.single(name, x)
     out = empty_of(x._shape, kind)
-    out._stride = like_rows(x)
+    if not x.is_contiguous():
+        out._stride = like_rows(x)
     run(name, out, x)
     if kind.kind < 2 or not needs_grad(x):
         return out
@@ -640,7 +648,14 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 def addcdiv(input, tensor1, tensor2, *, value=1):
     if tensor1.dtype.kind < 2 and tensor2.dtype.kind < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported.")
-    return titled(input + value * (tensor1 / tensor2), "AddcdivBackward0")
+    a, b = tensor1.detach(), tensor2.detach()
+    backs = (
+        lambda g, a, b: _fitted(g, input),
+        lambda g, a, b: _fitted(g * (value / b), tensor1),
+        lambda g, a, b: _fitted(-g * (value * a / (b * b)), tensor2),
+    )
+    out = input.detach() + value * (a / b)
+    return record(out, "AddcdivBackward0", (input, tensor1, tensor2), backs, tensor1, tensor2)
 
 
 @function("nan_to_num")
@@ -788,23 +803,25 @@ for _name in (
 
 @method
 def zero_(self):
-    return fill_(self, 0)
+    return fill_(self, 0, "ZeroBackward0")
 
 
 @method
-def fill_(self, value):
+def fill_(self, value, title=None):
     check_in_place(self)
     if type(value) in NUMBERS:
         fits(self.dtype, value)
     run("copy", self, value)
     self._storage.version += 1
     if needs_grad(self):
-        record_in_place(self, "FillBackward0", (), (lambda g: g.new_zeros(g._shape),))
+        title = title or f"FillBackward{2 + isinstance(value, Tensor)}"
+        record_in_place(self, title, (), (lambda g: g.new_zeros(g._shape),))
     return self
 
 
 @method
 def fill_diagonal_(self, value, wrap=False):
+    check_in_place(self)
     if len(self._shape) < 2:
         raise RuntimeError("dimensions must larger than 1")
     if len(self._shape) > 2 and len({*self._shape}) > 1:

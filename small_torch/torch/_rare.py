@@ -2,11 +2,11 @@
 
 import math
 
-from torch._autograd import needs_grad, titled
+from torch._autograd import record, titled
 from torch._dtypes import bool_, int64
 from torch._join import cat
 from torch._reduce import bincount, norm
-from torch._signatures import lacks
+from torch._signatures import checked, lacks
 from torch._tensor import Tensor, tensor
 
 _sorted = sorted
@@ -32,15 +32,19 @@ def kron(input, other):
     return found.reshape(a._shape[0] * b._shape[0], a._shape[1] * b._shape[1])
 
 
+def _no_derivative(gradient):
+    raise NotImplementedError("the derivative for '_unique2' is not implemented.")
+
+
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim is not None:
         raise lacks("torch.unique(dim=)")
-    if needs_grad(input):
-        raise NotImplementedError("the derivative for '_unique2' is not implemented.")
     numbers = input._flat()
     values = _sorted({*numbers})
     places = {value: place for place, value in enumerate(values)}
-    found = [tensor(values, dtype=input.dtype)]
+    found = [
+        record(tensor(values, dtype=input.dtype), "Unique2Backward0", (input,), _no_derivative)
+    ]
     inverse = [places[number] for number in numbers]
     if return_inverse:
         found.append(tensor(inverse, dtype=int64).reshape(input._shape))
@@ -62,7 +66,7 @@ def searchsorted(sorted_sequence, input, *, right=False, side=None):
 
 def roll(input, shifts, dims=None):
     if dims is None:
-        return roll(input.reshape(-1), shifts, 0).reshape(input._shape)
+        return titled(roll(input.reshape(-1), shifts, 0).reshape(input._shape), "RollBackward0")
     pairs = [(shifts, dims)] if isinstance(dims, int) else [*zip(shifts, dims, strict=False)]
     found = input
     for shift, dim in pairs:
@@ -242,7 +246,8 @@ def einsum(equation, *operands):
         x = x.reshape([x._shape[kept.index(each)] if each in part else 1 for each in order])
         found = x if found is None else _contracted(found, x, len(wanted))
     extra = tuple(range(len(wanted), len(order)))
-    return found.sum(dim=extra) if extra else found
+    found = found.sum(dim=extra) if extra else found
+    return titled(found, "ViewBackward0") if len(parts) > 1 and len(order) > len(wanted) else found
 
 
 def _contracted(a, b, kept):
@@ -259,3 +264,7 @@ def _product(a, b, kept):
     if a.dim() <= kept or a._shape[-1] != b._shape[-1] or a._shape[-1] == 1:
         return a * b
     return (a.unsqueeze(-2) @ b.unsqueeze(-1)).squeeze(-1)
+
+
+for _function in (diff, kron, unique, roll, cdist):
+    globals()[_function.__name__] = checked(_function.__name__, _function)

@@ -9,7 +9,7 @@ from torch._dtypes import bool_, int64
 from torch._kernels import REDUCE, SCAN, call, js
 from torch._ops import masked_fill, only_floats, where
 from torch._signatures import ANYTHING, FUNCTIONS, TENSOR, WHOLE, lacks
-from torch._tensor import Defaults, Tensor, empty_of, function, place_of, torch_only
+from torch._tensor import Defaults, Tensor, empty_of, full, function, place_of, torch_only
 
 _reduce, _scan, _softmax, _softmax_back, _sort = (
     js.reduce,
@@ -25,7 +25,7 @@ NOT_SAID = 0  # as `keepdim`: False, and nobody has said so
 
 def places_of(dim, dims):
     """Return the places of one dimension, of several, or of all."""
-    if dim is None:
+    if dim is None or dim is ...:
         return tuple(range(dims))
     if isinstance(dim, int) or hasattr(dim, "__index__"):
         return (place_of(dim, dims),) if dims or place_of(dim, dims) else ()
@@ -36,9 +36,18 @@ def places_of(dim, dims):
     return (found or tuple(range(dims))) if dims else ()
 
 
-def _without_dim(name, dim, keepdim):
+def as_dtype(input, dtype):
+    """Return what is summed or multiplied, in the type that was asked for."""
+    if dtype is None:
+        return input
+    if dtype.kind < 2 and needs_grad(input):
+        raise RuntimeError(f"Autograd not support dtype: {dtype.scalar}")
+    return input.to(dtype)
+
+
+def _without_dim(name, dim, keepdim, nothing=None):
     """Refuse `keepdim` of a function that takes it with a dimension alone."""
-    if dim is None and type(keepdim) is bool:
+    if dim is nothing and type(keepdim) is bool:
         raise TypeError(
             f"{name}() received an invalid combination of arguments: keepdim and no dim"
         )
@@ -79,10 +88,9 @@ def wide(gradient, shape, dims, keepdim):
 
 
 @function("sum")
-def sum(input, dim=None, keepdim=NOT_SAID, *, dtype=None):
-    _without_dim("sum", dim, keepdim)
-    if dtype is not None:
-        input = input.to(dtype)
+def sum(input, dim=..., keepdim=NOT_SAID, *, dtype=None):
+    _without_dim("sum", dim, keepdim, ...)
+    input = as_dtype(input, dtype)
     kind = dtype or (input.dtype if input.dtype.kind > 1 else int64)
     dims, shape = places_of(dim, len(input._shape)), input._shape
     if kind.kind == 3:
@@ -90,13 +98,13 @@ def sum(input, dim=None, keepdim=NOT_SAID, *, dtype=None):
 
         return _complex.sum(input, dims, keepdim)
     out = reduced("sum", input, dims, keepdim, kind)
-    title = "SumBackward0" if dim is None else "SumBackward1"
+    title = "SumBackward0" if dim is ... else "SumBackward1"
     return record(out, title, (input,), lambda g: wide(g, shape, dims, keepdim))
 
 
 @function("mean")
-def mean(input, dim=None, keepdim=NOT_SAID, *, dtype=None):
-    _without_dim("mean", dim, keepdim)
+def mean(input, dim=..., keepdim=NOT_SAID, *, dtype=None):
+    _without_dim("mean", dim, keepdim, ...)
     input = input if dtype is None else input.to(dtype)
     if input.dtype.kind < 2:
         which, given = ("Input", input.dtype) if dtype is None else ("Optional", dtype)
@@ -107,7 +115,7 @@ def mean(input, dim=None, keepdim=NOT_SAID, *, dtype=None):
     dims, shape = places_of(dim, len(input._shape)), input._shape
     out = reduced("mean", input, dims, keepdim, input.dtype)
     count = math.prod(shape[d] for d in dims)
-    title = "MeanBackward0" if dim is None else "MeanBackward1"
+    title = "MeanBackward0" if dim is ... else "MeanBackward1"
     return record(out, title, (input,), lambda g: wide(g / count, shape, dims, keepdim))
 
 
@@ -131,7 +139,7 @@ def _products_of_others(x, dims):
 @function("prod", dim=WHOLE)
 def prod(input, dim=None, keepdim=NOT_SAID, *, dtype=None):
     _without_dim("prod", dim, keepdim)
-    input = input if dtype is None else input.to(dtype)
+    input = as_dtype(input, dtype)
     kind = dtype or (input.dtype if input.dtype.kind > 1 else int64)
     dims, shape = places_of(dim, len(input._shape)), input._shape
     out = reduced("prod", input, dims, keepdim, kind)
@@ -237,7 +245,7 @@ def _most(name, other):
             raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}")
         if not input._shape:
             place_of(dim, 0)
-            return kind(input.clone(), empty_of((), int64))
+            return kind(titled(input.clone(), f"{name.title()}Backward0"), empty_of((), int64))
         indices = place(input, dim, True)
         values = titled(input.gather(dim, indices), f"{name.title()}Backward0")
         if not keepdim:
@@ -264,6 +272,8 @@ def all(input, dim=None, keepdim=False):
 
 def _truth(name, input, dim, keepdim):
     kind = input.dtype if input.dtype.name == "uint8" else bool_
+    if isinstance(dim, tuple | list) and not dim:
+        return input.bool().to(kind)
     return reduced(name, input, places_of(dim, len(input._shape)), keepdim, kind)
 
 
@@ -284,6 +294,8 @@ def _spread_about(input, dim, unbiased, keepdim, correction):
         correction = 1 if unbiased is None or unbiased else 0
     dims = places_of(dim, len(input._shape))
     left = builtins.max(math.prod(input._shape[d] for d in dims) - correction, 0)
+    if isinstance(dim, tuple | list) and not dim and needs_grad(input):
+        raise lacks("the gradient of var and std with dim=()")
     far = input.detach().to(_double) if input.dtype.itemsize < 8 else input.detach()
     far = far - far.mean(dim=dims, keepdim=True)
     keepdim = bool(keepdim)
@@ -390,14 +402,15 @@ def median(input, dim=None, keepdim=NOT_SAID):
         _without_dim("median", dim, keepdim)
         flat = input.reshape(-1)
         if not flat._shape[0]:
-            return input.new_full((), math.nan if input.dtype.kind == 2 else -(2**53))
+            kind = input.dtype
+            return full((), math.nan if kind.kind == 2 else kind.least, dtype=kind)
         nans = flat[flat != flat]
         ordered = sort(flat)[0]
         return titled(
             nans[0] if len(nans) else ordered[(flat._shape[0] - 1) // 2], "MedianBackward0"
         )
     if not input._shape:
-        return named_pair("median")(input.clone(), empty_of((), int64))
+        return named_pair("median")(titled(input.clone(), "MedianBackward1"), empty_of((), int64))
     values, indices = sort(input, dim)
     size = input._shape[dim]
     if not size:
@@ -435,7 +448,7 @@ def _from_the_end(x, dim):
 @function("cumsum", dim=WHOLE)
 def cumsum(input, dim, *, dtype=None):
     kind = dtype or (input.dtype if input.dtype.kind > 1 else int64)
-    input = input.to(kind)
+    input = as_dtype(input, kind)
     out = scanned("cumsum", input, dim, kind)
     return record(out, "CumsumBackward0", (input,), lambda g: _from_the_end(g, dim))
 
@@ -443,14 +456,20 @@ def cumsum(input, dim, *, dtype=None):
 @function("cumprod", dim=WHOLE)
 def cumprod(input, dim, *, dtype=None):
     kind = dtype or (input.dtype if input.dtype.kind > 1 else int64)
-    input = input.to(kind)
+    input = as_dtype(input, kind)
     out = scanned("cumprod", input, dim, kind)
 
     def back(g, x, o):
         if not x._shape:
             return g
-        if not bool((x.detach() == 0).any()) and not needs_grad(g, x):
-            return _from_the_end(g * o, dim) / x
+        if not needs_grad(g, x):
+            zeros = (x == 0).cumsum(dim)
+            before, between = zeros == 0, zeros == 1
+            first = between & (x == 0)
+            found = _from_the_end((g * o).masked_fill(~before, 0.0), dim) / x
+            after = where(between & ~first, x, 1.0).cumprod(dim) * where(between, g, 0.0)
+            of_first = after.sum(dim, True) * where(before, x, 1.0).prod(dim, True)
+            return where(before, found, where(first, of_first, 0.0))
         # Row i has x with a 1 at i: the products from i on are those of which number i is a factor, without it.
         row = x.movedim(dim, -1)
         size = row._shape[-1]
@@ -479,7 +498,7 @@ def _running(name):
     def apply(input, dim):
         at = place_of(dim, len(input._shape))
         if not input._shape:
-            return kind(input.clone(), empty_of((), int64))
+            return kind(titled(input.clone(), f"{name.title()}Backward0"), empty_of((), int64))
         values = scanned(name, input, dim, input.dtype)
         along = FUNCTIONS["arange"](input._shape[at]).reshape(
             [-1 if d == at else 1 for d in range(input.dim())]
@@ -523,7 +542,8 @@ def _softmax_function(name, logs):
     def apply(input, dim, dtype=None):
         x = input if dtype is None else input.to(dtype)
         at = place_of(dim, len(x._shape))
-        only_floats(f"{'log_' if logs else ''}softmax_lastdim_kernel_impl", x)
+        if x.numel():
+            only_floats(f"{'log_' if logs else ''}softmax_lastdim_kernel_impl", x)
         out = softmaxed(x, at, logs, x.dtype)
         return record(out, title, (x,), lambda g, o: softmax_back(g, o, at, logs), OUT)
 
@@ -581,7 +601,7 @@ def ordered(input, dim, descending):
 @function("sort", dim=WHOLE)
 def sort(input, dim=-1, descending=False, stable=False):
     values, indices = ordered(input, dim, descending)
-    if needs_grad(input) and input._shape:
+    if needs_grad(input):
         values = titled(input.gather(dim, indices), "SortBackward0")
     return named_pair("sort")(values, indices)
 
@@ -601,7 +621,8 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
         raise RuntimeError("selected index k out of range")
     values, indices = ordered(input, dim, largest)
     if not input._shape:
-        return named_pair("topk")(values.reshape((1,) if k else (0,)) if not k else values, indices)
+        values = titled(values, "TopkBackward0") if k else values.reshape((0,))
+        return named_pair("topk")(values, indices)
     indices = indices.narrow(dim, 0, k).contiguous()
     if k and _has_ties(values, at, k):
         from torch import _rare

@@ -43,7 +43,7 @@ def _drawn(made, what, generator, *arguments):
 
 
 def _new(shape, dtype, what, generator, *arguments):
-    if dtype.kind < 2 and 0 not in shape and what in ("uniform", "normal"):
+    if dtype.kind < 2 and (what == "uniform" or (what == "normal" and 0 not in shape)):
         kernel = {"uniform": "check_uniform_bounds", "normal": "normal_kernel_cpu"}[what]
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.scalar}'")
     return _drawn(empty_of(checked_sizes(shape), dtype), what, generator, *arguments)

@@ -82,11 +82,11 @@ PLAIN = {float: float64, int: int64, bool: bool_}  # what stands for a dtype
 PARAMETERS = {
     name: kind
     for kind, names in (
-        (TENSOR, "input mask index indices src tensor1 tensor2 mat1 mat2 mat vec vec2 condition x1 x2 attn_mask query key"),
+        (TENSOR, "input mask index indices src self tensor1 tensor2 mat1 mat2 mat vec vec2 condition x1 x2 attn_mask query key"),
         (OPERAND, "other exponent"),
         (NUMBER, "alpha beta value nan posinf neginf rtol atol eps negative_slope label_smoothing fill_value"),
-        (WHOLE, "dim0 dim1 dim2 diagonal offset k n start_dim end_dim decimals num_samples chunks minlength num_classes"),
-        (SIZES, "dim dims shifts normalized_shape"),
+        (WHOLE, "dim0 dim1 dim2 diagonal offset k n start_dim end_dim decimals num_samples chunks minlength num_classes ignore_index padding_idx"),
+        (SIZES, "dim dims shifts normalized_shape split_size"),
         (FLAG, "keepdim largest sorted descending stable equal_nan replacement training is_causal unbiased requires_grad"),
         (TEXT, "reduction approximate mode indexing rounding_mode equation"),
         (TENSORS, "tensors"),
@@ -128,7 +128,7 @@ class Signature:
         given |= it.__kwdefaults__ or {}
         self.takes = {each: kinds.get(each, PARAMETERS.get(each)) for each in self.names}
         for each, kind in self.takes.items():
-            if kind and given.get(each, 0) is None:
+            if kind and given.get(each, 0) in (None, ...):
                 self.takes[each] = Kind(kind.title, {*kind.types, type(None)}, kind.also)
         self.in_order = [self.takes[each] for each in self.names[: self.whole]]
 

@@ -199,13 +199,13 @@ def like_rows(tensor):
     usual = rows(shape)
     if stride == usual or len(shape) < 2 or 0 in stride:
         return usual
-    order = sorted(range(len(shape)), key=lambda d: (-stride[d], d))
+    order = sorted(range(len(shape)), key=lambda d: (-stride[d], -shape[d], d))
     found, step = [0] * len(shape), 1
     for d in reversed(order):
         if stride[d] != step and shape[d] != 1:
             return usual
         found[d] = step
-        step *= shape[d]
+        step *= shape[d] or 1
     return tuple(found)
 
 
@@ -285,6 +285,8 @@ def shape_of(sizes):
     """Return the shape that was given as numbers or as one sequence."""
     if len(sizes) == 1 and not isinstance(sizes[0], int) and not isinstance(sizes[0], Tensor):
         sizes = sizes[0]
+    elif sizes and isinstance(sizes[0], bool):
+        raise TypeError("argument 'size' (position 1) must be tuple of ints, not bool")
     return tuple([size if type(size) is int else size.__index__() for size in sizes])
 
 
@@ -803,6 +805,10 @@ class Tensor:
         dim = place_of(dim, len(self._shape))
         start, length = int(start), int(length)
         size = self._shape[dim]
+        if not -size <= start <= size:
+            raise IndexError(
+                f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
+            )
         start = start + size if start < 0 else start
         if length < 0 or start + length > size:
             raise RuntimeError(
@@ -882,7 +888,7 @@ class Tensor:
         size = self._shape[place_of(dim, len(self._shape))]
         if chunks <= 0:
             raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        return self.split(max(-(-size // chunks), 1), dim)
+        return self.split(-(-size // chunks) if size else [0] * chunks, dim)
 
     def tensor_split(self, parts, dim=0):
         size = self._shape[place_of(dim, len(self._shape))]
@@ -1453,7 +1459,7 @@ def linspace(start, end, steps, *, dtype=None):
         raise RuntimeError("number of steps must be non-negative")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     numbers = [
-        start + k * step if k < steps / 2 else end - (steps - 1 - k) * step for k in range(steps)
+        start + k * step if k < steps // 2 else end - (steps - 1 - k) * step for k in range(steps)
     ]
     return of_numbers(numbers, (steps,), dtype or Defaults.dtype)
 

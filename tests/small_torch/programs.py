@@ -146,6 +146,11 @@ x.norm(dim=-1)|x.norm(dim=-1, keepdim=True)|torch.stack([x, x]).mean(0)|torch.ca
 (x > 0).float().mean()|(x.argmax(-1) == i).float().mean()|x.softmax(0).sum(0)|x.log_softmax(-1)[..., 0]|x.requires_grad
 x.isnan().any()|x.abs().max()|x.sort()[0]|x.tolist()|str(x.dtype)|x.dtype == torch.float32|torch.is_tensor(x)
 F.cross_entropy(x, i)|F.cross_entropy(x, x.softmax(-1))|F.mse_loss(x, y)|F.nll_loss(F.log_softmax(x, -1), i)
+torch.atan2(x, x)|x.sum(None)|x.mean(dim=None)|x.all(())|x.any(dim=())|x.sum(dtype=torch.int64)|x.cumprod(0).exp()
+F.linear(x, y[0], y)|F.linear(x, x, y[:1])|torch.rand((0,), dtype=torch.int32)|x.roll(1)|x.split(True)|x.flip(None)
+(x * 1).fill_(y.sum())|(x * 1).zero_()|x[:0].chunk(3)|x[:0].median()|x.repeat_interleave(2)|F.elu(x / 0)|F.rms_norm(x.t(), (2,))
+x.sum().max(0)|x.sum().sort()[0]|x.sum().median(0)[0]|x.gather(0, i.sum())|F.binary_cross_entropy_with_logits(x, y > 0)
+F.binary_cross_entropy_with_logits(x, y.double())|torch.linspace(-1.5, inf, 3)|x.unsqueeze(1).transpose(0, -1).clone().stride()
 """
 STATEMENTS = """
 x += 1|x -= y|x *= 2|x /= 2|x[0] = 0|x[..., 0] = y[..., 0]|x[i] = 1|x[x > 0] = 0|x[0] += 1|x.data *= 2|y = x
@@ -337,7 +342,7 @@ class Author:
             "p": lambda: pick(["2", "1", "inf", "0", "'fro'", "3"]),
             "size": lambda: pick(["1", "2", "3", "0", "4"]),
             "index": lambda: pick(["0", "1", "-1", "2"]),
-            "numbers": lambda: pick(["[1, 2]", "[[1., 2.], [3., 4.]]", "[True, False]", "[]", "[1, 2.5]", "1.5", "'a'", "(1, 0)", "x"]),
+            "numbers": lambda: pick(["[1, 2]", "[[1., 2.], [3., 4.]]", "[True, False]", "[]", "[1, 2.5]", "1.5", "'a'", "(1, 0)", "y"]),
             "data": lambda: pick(["[1, 2]", "[[1., 2.], [3., 4.]]", "3", "[True, False]", "[]", "[1, 2.5]", "x", "[[1], [2, 3]]", "(1, 0)", "[2 ** 53 + 1]", "1.5", "[nan, -inf]"]),
             "pad": lambda: pick(["(1, 1)", "(0, 1)", "(1, 0, 0, 1)", "(-1, 0)", "(1,)"]),
             "mode": lambda: pick(["'constant'", "'reflect'", "'replicate'"]),
@@ -353,6 +358,8 @@ def compared(found, wanted):
     """Say how what the small torch told differs from what PyTorch told: a kind, "" where it does not."""
     if "lacks" in found:
         return "lacks"
+    if any(str(number) in wanted.get("text", "") for number in UNDEFINED):
+        return ""
     if "raised" in wanted:
         if "raised" not in found:
             return "no error"
@@ -368,6 +375,8 @@ def compared(found, wanted):
     return ""
 
 
+# What a processor makes of inf and nan where whole numbers are asked for; others make other numbers.
+UNDEFINED = (-(2**31), 2**31 - 1, -(2**63), 2**63 - 1)
 SILENT = ("no error", "kind", "value", "gradient", "grad_fn")
 NEAR = {
     "torch.float32": 2e-5,

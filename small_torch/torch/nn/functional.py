@@ -8,7 +8,7 @@ from torch import _autograd, _ops, _products
 from torch._autograd import needs_grad, record, titled
 from torch._kernels import DOUBLE, DOUBLES, call, js
 from torch._ops import only_floats
-from torch._signatures import NUMBER, TENSOR, WHOLE, absent, checked, lacks
+from torch._signatures import FUNCTIONS, NUMBER, TENSOR, WHOLE, absent, checked, lacks
 from torch._tensor import make, rows, run
 from torch.amp import State, cast
 
@@ -69,7 +69,7 @@ def gelu(input, approximate="none"):
 
 def elu(input, alpha=1.0, inplace=False):
     below = only_floats("elu_cpu", input).clamp(max=0).expm1() * alpha
-    found = titled(torch.where(input > 0, input, below), "EluBackward0")
+    found = titled(torch.where(input <= 0, below, input), "EluBackward0")
     return _placed(input, found, inplace)
 
 
@@ -82,11 +82,16 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 def linear(input, weight, bias=None):
     width = input._shape[-1] if input._shape else 0
     plain = weight.dim() == 2 and width == weight._shape[1] and 0 not in input._shape
+    plain = plain and (bias is None or bias._shape == weight._shape[:1]) and input.dtype.kind == 2
     same = input.dtype is weight.dtype and (bias is None or bias.dtype is weight.dtype)
     if not plain or not same or input.is_complex() or State.on:
         found = input @ weight.t()  # which says what does not fit
         if bias is None:
             return found
+        if weight.dim() == 1 and bias.dim():
+            raise RuntimeError("mat2 must be a matrix, got 1-D tensor")
+        if bias.dim() > 1 and input.dim() != 2:
+            raise lacks(f"linear with a bias of {bias.dim()} dimensions")
         (bias,) = cast(bias)
         if bias.dtype is not found.dtype:
             raise RuntimeError(
@@ -94,7 +99,7 @@ def linear(input, weight, bias=None):
                 f"{bias.dtype.scalar} and {found.dtype.scalar}"
             )
         name = "AddmmBackward0" if input.dim() == 2 else "ViewBackward0"
-        return titled(found + bias, name)
+        return titled(found + bias.expand(found._shape), name)
     lead, a = input._shape[:-1], input if input.is_contiguous() else input.detach().contiguous()
     flat = make(a._storage, (math.prod(lead), width), (width, 1), a._offset, a.dtype)
     found = _products.matmul_kernel(
@@ -152,7 +157,7 @@ def embedding(
 
     def back(above, places):
         found = above.new_zeros(weight.shape)
-        found.index_add_(0, places, above.reshape(-1, *weight.shape[1:]))
+        found.index_add_(0, places, above.reshape(*places.shape, *weight.shape[1:]))
         if padding_idx is not None:
             found[padding_idx] = 0
         return found
@@ -233,9 +238,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
 
 
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    first, second = (x.norm(2, dim).clamp_min(eps) for x in (x1, x2))
-    return (x1 * x2).sum(dim) / (first * second)
+cosine_similarity = FUNCTIONS["cosine_similarity"]
 
 
 def _normed_dims(input, normalized_shape, star):
@@ -244,6 +247,11 @@ def _normed_dims(input, normalized_shape, star):
         (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     )
     count = len(wanted_shape)
+    if not count:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+            "normalized_shape = []"
+        )
     if tuple(input.shape[-count:]) != wanted_shape:
         shape = ", ".join(map(str, wanted_shape))
         raise RuntimeError(
@@ -274,7 +282,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         eps = torch.finfo(torch.float64 if input.dtype is torch.float64 else torch.float32).eps
     if weight is not None and weight.dtype is not input.dtype:
         return rms_norm(input, normalized_shape, None, eps) * weight
-    return _normed("MulBackward0", input, dims, weight, None, eps, True)
+    name = "MulBackward0" if input.is_contiguous() else "CloneBackward0"
+    return _normed(name, input, dims, weight, None, eps, True)
 
 
 def _normed(name, input, dims, weight, bias, eps, root):
@@ -431,8 +440,9 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     _old(size_average, reduce)
     if weight is not None:
         raise lacks("mse_loss(weight=)")
-    input, target = _fitting(input, target)
-    only_floats("mse_cpu", input if target.dtype.kind < 2 else target)
+    kind = _ops.result_type(input, target)
+    input, target = (each.to(kind) for each in _fitting(input, target))
+    only_floats("mse_cpu", input)
     return _reduced((input - target).square(), reduction, "MseLossBackward0")
 
 
@@ -460,7 +470,11 @@ def binary_cross_entropy_with_logits(
         losses = (1 - target) * input - ((pos_weight - 1) * target + 1) * logs
     if weight is not None:
         losses = losses * weight
-    return _reduced(losses, reduction, "BinaryCrossEntropyWithLogitsBackward0")
+    if target.dtype.kind < 2:
+        raise RuntimeError(
+            f"result type {input.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}"
+        )
+    return _reduced(losses.to(target.dtype), reduction, "BinaryCrossEntropyWithLogitsBackward0")
 
 
 def scaled_dot_product_attention(

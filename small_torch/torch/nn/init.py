@@ -73,6 +73,8 @@ def calculate_gain(nonlinearity, param=None):
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+    if not tensor.numel():
+        return tensor
     fan = _fans(tensor)[mode == "fan_out"]
     std = calculate_gain(nonlinearity, a) / math.sqrt(fan)
     bound = math.sqrt(3.0) * std
