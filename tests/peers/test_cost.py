@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from snippets.attention_of import attention_of
-from snippets.cost import attention_operations, projection_weights, model_of
+from snippets.cost import attention_operations, model_of, projection_weights
 from snippets.kv_cache import KVCache
 from snippets.latent_attention import LatentAttention
 from tests.peers.test_attention_of import CASES, the_model
