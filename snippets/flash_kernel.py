@@ -83,7 +83,8 @@ def tile_gradients(
 ):
     """Compute the weights of one tile again, and the gradients of its scores."""
     at, real = head * T_q + rows, rows < T_q
-    lse, row_sum = tl.load(LSE + at, mask=real), tl.load(ROW_SUM + at, mask=real)
+    lse = tl.load(LSE + at, mask=real, other=0.0)
+    row_sum = tl.load(ROW_SUM + at, mask=real, other=0.0)
     lse = tl.where(lse == -float("inf"), 0.0, lse)
     scores = score_tile(q, k, rows, columns, T_q, T_k, scale, CAUSAL)  # queries[rows] @ keys….T
     weights = tl.where(real[:, None], tl.exp2(scores - lse[:, None]), 0.0)  # exp(scores - L)
