@@ -307,6 +307,10 @@ def index_select(input, dim, index):
         raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
     dim = place_of(dim, len(input._shape))
     if not input._shape:
+        if index.numel() != 1:
+            raise RuntimeError(
+                f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)"
+            )
         return input.clone()
     index = index.reshape(-1)
     refuse_negative(index, input._shape[dim], IndexError)

@@ -204,13 +204,10 @@ def diag(input, diagonal=0):
 
 @function("diag_embed")
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    size = input._shape[-1] + abs_of(offset)
+    size = input._shape[-1] + builtins.abs(offset)
     found = input.new_zeros((*input._shape[:-1], size, size))
     found.diagonal(offset, -2, -1).copy_(input)
     return found
-
-
-abs_of = builtins.abs
 
 
 @function("trace")

@@ -85,7 +85,7 @@ PARAMETERS = {
         (TENSOR, "input mask index indices src self tensor1 tensor2 mat1 mat2 mat vec vec2 condition x1 x2 attn_mask query key"),
         (OPERAND, "other exponent"),
         (NUMBER, "alpha beta value nan posinf neginf rtol atol eps negative_slope label_smoothing fill_value"),
-        (WHOLE, "dim0 dim1 dim2 diagonal offset k n start_dim end_dim decimals num_samples chunks minlength num_classes ignore_index padding_idx"),
+        (WHOLE, "dim0 dim1 dim2 diagonal offset k n start_dim end_dim decimals num_samples chunks minlength num_classes ignore_index padding_idx row col"),
         (SIZES, "dim dims shifts normalized_shape split_size"),
         (FLAG, "keepdim largest sorted descending stable equal_nan replacement training is_causal unbiased requires_grad"),
         (TEXT, "reduction approximate mode indexing rounding_mode equation"),

@@ -431,17 +431,12 @@ def _old(size_average, reduce):
         raise lacks("a loss with size_average or reduce, in place of reduction,")
 
 
-def _fitting(input, target):
-    """Return the two of a loss, each in the shape that both make together."""
-    return torch.broadcast_tensors(input, target)
-
-
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     _old(size_average, reduce)
     if weight is not None:
         raise lacks("mse_loss(weight=)")
     kind = _ops.result_type(input, target)
-    input, target = (each.to(kind) for each in _fitting(input, target))
+    input, target = (each.to(kind) for each in torch.broadcast_tensors(input, target))
     only_floats("mse_cpu", input)
     return _reduced((input - target).square(), reduction, "MseLossBackward0")
 
@@ -450,7 +445,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
     _old(size_average, reduce)
     if weight is not None:
         raise lacks("l1_loss(weight=)")
-    input, target = _fitting(input, target)
+    input, target = torch.broadcast_tensors(input, target)
     return _reduced((input - target).abs(), reduction)
 
 
