@@ -1,7 +1,7 @@
 """Makes a page of each part, parts/<name>.md, of its file and of what its tests say of it.
 
 The tests are read, and never imported, so that no build needs torch. What they hold for all parts to be asked,
-`FACTS`, `WRONG`, `CASES`, `MODULES` and `MIB`, is described in tests/snippets/parts.py.
+`WRONG`, `CASES`, `MODULES` and `MIB`, is described in tests/snippets/parts.py.
 """
 
 from __future__ import annotations
@@ -137,8 +137,7 @@ def _tested(tests: Tests, root: Path, book: str) -> list[str]:
         said = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
         lines += ["", f"{_prose(said)} ([{path.name}]({repository.shown(book, name)}))", ""]
         named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        held = [*_entries(tree, "FACTS"), *(one for one in named if one.startswith("test_"))]
-        lines += [f"- {sentence(one)}" for one in dict.fromkeys(held)]
+        lines += [f"- {sentence(one)}" for one in named if one.startswith("test_")]
     return lines[1:]
 
 
@@ -169,28 +168,15 @@ def _costs(tests: Tests) -> list[str]:
 
 
 def sentence(name: str) -> str:
-    """Return the name of a test or a fact as a sentence: `test_nan_stays` → NaN stays."""
+    """Return the name of a test as a sentence: `test_nan_stays` → NaN stays."""
     words = [SPELT.get(word, word) for word in name.removeprefix("test_").split("_")]
     said = " ".join(words)
     return _prose(said[:1].upper() + said[1:])
 
 
 def _entries(tree: ast.Module, name: str) -> list[str]:
-    """Return what a file lists under a name: the keys of a dictionary, the names of functions in a list."""
-    found = [key for key, _ in _pairs(tree, name)]
-    for value in _values(tree, name):
-        if isinstance(value, ast.List | ast.Tuple):
-            found += [one.id for one in value.elts if isinstance(one, ast.Name)]
-        elif isinstance(value, ast.ListComp):  # of the functions with parameters of these names
-            texts = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
-            functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-            found += [
-                node.name
-                for node in functions
-                if [one.arg for one in node.args.args] in [[text] for text in texts]
-                and node.name not in texts
-            ]
-    return found
+    """Return the keys of a dictionary that a file holds under a name."""
+    return [key for key, _ in _pairs(tree, name)]
 
 
 def _pairs(tree: ast.Module, name: str) -> list[tuple[str, ast.expr]]:
