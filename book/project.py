@@ -1,5 +1,6 @@
 """What this book adds to the checker; pyproject.toml names it."""
 
+import os
 from pathlib import Path
 
 from book import drawing, html, measured, prose, rules
@@ -8,6 +9,9 @@ from book.figures.explorable import fence
 from book.heading import heading
 from literate.fence import SHOWN
 from literate.project import Drawings, Kind, Project, Prose, Shown
+
+# Kernels of Triton run on the processor. It is read where Triton is first imported, which torch does before any page.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def _check(body: str, options: dict[str, str]) -> None:

@@ -51,7 +51,6 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": str(SEED),
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",  # in small letters, which a Turkish libgomp reads, too
-    "TRITON_INTERPRET": "1",  # read where triton is first imported, which torch does before any page
 }
 
 # The variable that names a file of Python, whose `block_context()` is the context in which blocks run.

@@ -4,12 +4,13 @@
     model = model_of(config, attention_of(config))
     run = Run(model, CARDS["H100"], PRECISIONS["FP8"])
     run.first_token(8000), run.step(16, 8000)          # seconds: of a prompt, of a step of 16 texts
-    run.fits(8000), run.in_time(8000, 0.03)            # texts at once: in memory, in 30 ms a step
+    run.fits(9000)                                     # texts at once: in memory
+    run.in_time(8000, 1000, 0.03)                      # of these, with a token in each 30 ms
     run.price(8000, 1000, texts=16, dollars=2.50)      # of a million tokens, by dollars an hour
 
-Every time is a bound. Products, experts and attention run one after the other, and each takes the
-longer of its operations over the speed and its bytes over the bandwidth. Kernels reach neither in
-full. Not counted: norms, biases, scales of quantised weights, vectors of tokens, starting kernels.
+Every time is a bound where products, experts, attention and exchanges run one after the other:
+each takes the longer of operations over the speed and bytes over the bandwidth. Not counted are
+norms, biases, scales of quantised weights, vectors of tokens, and all that starts kernels.
 Source: Pope et al., Efficiently Scaling Transformer Inference (2023). Cards: their data sheets, but
 for the memory, which is what programs are shown.
 """
@@ -179,6 +180,8 @@ class Run:
     cards: int = 1
     room: float = 0.9  # share of the memory for weights and caches
     delay: float = 10e-6  # seconds of an all-reduce, beside those of its bytes
+    slow_step: float = 1.0  # how many times its bound a step takes, where it was measured
+    slow_prompt: float = 1.0  # and the reading of a prompt
 
     def kept(self, layer, tokens: int) -> float:
         """Bytes on each card of what a layer keeps of a text: whole heads, and a latent on all."""
@@ -212,16 +215,24 @@ class Run:
         return rows
 
     def seconds(self, texts: int, new: int, tokens: int) -> float:
-        """Seconds of such a pass: the longer of both times of each row, added."""
+        """Seconds of such a pass, by its bound: the longer of both times of each row, added."""
         return sum(max(row) for row in self.rows(texts, new, tokens).values())
 
     def step(self, texts: int, tokens: int) -> float:
         """Seconds until each of so many texts of so many tokens has its next one."""
-        return self.seconds(texts, 1, tokens)
+        return self.slow_step * self.seconds(texts, 1, tokens)
 
     def first_token(self, prompt: int) -> float:
         """Seconds until a prompt of so many tokens, read alone, has its first token."""
-        return self.seconds(1, prompt, prompt)
+        return self.slow_prompt * self.seconds(1, prompt, prompt)
+
+    def gap(self, prompt: int, answer: int, texts: int) -> float:
+        """Seconds between two tokens of a text, on average, where texts end and others begin.
+
+        That is a step, and what is read in between: for each answer that ends, another prompt.
+        """
+        reading = texts / answer * self.first_token(prompt)
+        return self.step(texts, prompt + answer // 2) + reading
 
     def fits(self, tokens: int) -> int:
         """The most texts of so many tokens whose caches the memory holds beside the weights."""
@@ -229,20 +240,15 @@ class Run:
         text = sum(self.kept(layer, tokens) for layer in self.model.layers)
         return max(0, int((self.room * self.card.memory - held) / text))
 
-    def in_time(self, tokens: int, patience: float) -> int:
-        """The most texts, of those that fit, whose step takes at most so many seconds."""
-        some, too_many = 0, self.fits(tokens) + 1
+    def in_time(self, prompt: int, answer: int, patience: float) -> int:
+        """The most texts, of those that fit, with a gap of at most so many seconds."""
+        some, too_many = 0, self.fits(prompt + answer) + 1
         while too_many - some > 1:
             texts = (some + too_many) // 2
-            good = self.step(texts, tokens) <= patience
+            good = self.gap(prompt, answer, texts) <= patience
             some, too_many = (texts, too_many) if good else (some, texts)
         return some
 
-    def tokens_a_second(self, prompt: int, answer: int, texts: int) -> float:
-        """Tokens that are written in a second, of answers to prompts that are read in between."""
-        writing = answer * self.step(texts, prompt + answer // 2) / texts
-        return answer / (self.first_token(prompt) + writing)
-
     def price(self, prompt: int, answer: int, texts: int, dollars: float) -> float:
-        """Dollars of a million written tokens, where a card costs so many in an hour."""
-        return 1e6 * dollars * self.cards / 3600 / self.tokens_a_second(prompt, answer, texts)
+        """Dollars of a million written tokens, where a card costs so many an hour."""
+        return 1e6 * dollars * self.cards / 3600 * self.gap(prompt, answer, texts) / texts

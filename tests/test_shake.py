@@ -320,9 +320,8 @@ def test_a_test_without_a_margin_fails_on_a_simulated_processor(pytester):
 
 
 def test_every_test_of_a_snippet_is_run_on_each_processor():
-    assert {str(p.relative_to(shake.ROOT)) for p in shake.ROOT.glob("tests/snippets/test_*.py")} < {
-        *shake.TESTS
-    }
+    tests = {str(p.relative_to(shake.ROOT)) for p in shake.ROOT.glob("tests/snippets/test_*.py")}
+    assert tests - {"tests/snippets/test_cost.py"} < {*shake.TESTS}  # which draws no tensor
     assert all((shake.ROOT / name).exists() for name in shake.TESTS)
 
 

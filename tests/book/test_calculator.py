@@ -26,10 +26,11 @@ const { models, cards, precisions, runs } = JSON.parse(require("fs").readFileSyn
 for (const model of models) for (const list of ["layers", "mlps"]) model[list] = cost.named(model[list]);
 console.log(JSON.stringify(runs.map(([name, card, precision, count, prompt, answer, texts]) => {
   const model = models.find((model) => model.name === name);
-  const run = { model, card: cards[card], precision: precisions[precision], cards: count, room: 0.9, delay: 10e-6 };
+  const given = { card: cards[card], precision: precisions[precision], cards: count };
+  const run = { model, ...given, room: 0.9, delay: 10e-6, slow_step: 1.5, slow_prompt: 1.25 };
   return [
     ...Object.values(cost.rows(run, texts, 1, prompt)).flat(), cost.step(run, texts, prompt), cost.first_token(run, prompt),
-    cost.fits(run, prompt), cost.in_time(run, prompt, 0.03), cost.tokens_a_second(run, prompt, answer, texts),
+    cost.fits(run, prompt), cost.in_time(run, prompt, answer, 0.03), cost.gap(run, prompt, answer, texts),
     cost.price(run, prompt, answer, texts, 2.5),
   ];
 })));
@@ -47,11 +48,11 @@ def printed():
 
 def reckoned(model, card, precision, cards, prompt, answer, texts):
     """The same numbers by cost.py."""
-    run = Run(model, CARDS[card], PRECISIONS[precision], cards)
+    run = Run(model, CARDS[card], PRECISIONS[precision], cards, slow_step=1.5, slow_prompt=1.25)
     rows = run.rows(texts, 1, prompt).values()
     return [
         *itertools.chain(*rows), run.step(texts, prompt), run.first_token(prompt),
-        run.fits(prompt), run.in_time(prompt, 0.03), run.tokens_a_second(prompt, answer, texts),
+        run.fits(prompt), run.in_time(prompt, answer, 0.03), run.gap(prompt, answer, texts),
         run.price(prompt, answer, texts, 2.5),
     ]  # fmt: skip
 

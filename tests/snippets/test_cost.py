@@ -146,10 +146,16 @@ def test_as_many_texts_as_fit_fit_and_one_more_does_not(part):
 
 def test_as_many_texts_as_are_in_time_are_and_one_more_is_not(part):
     here = run(part)
-    texts = here.in_time(4000, 0.012)
-    assert here.step(texts, 4000) <= 0.012 < here.step(texts + 1, 4000)
-    assert here.in_time(4000, 1.0) == here.fits(4000)
-    assert here.in_time(4000, 0.001) == 0
+    texts = here.in_time(4000, 500, 0.02)
+    assert here.gap(4000, 500, texts) <= 0.02 < here.gap(4000, 500, texts + 1)
+    assert here.in_time(4000, 500, 10.0) == here.fits(4500)
+    assert here.in_time(4000, 500, 0.001) == 0
+
+
+def test_what_was_measured_slows_steps_and_prompts_apart(part):
+    bound, slow = run(part), run(part, slow_step=2.0, slow_prompt=3.0)
+    assert slow.step(4, 100) == 2 * bound.step(4, 100)
+    assert slow.first_token(100) == 3 * bound.first_token(100)
 
 
 def test_the_price_is_that_of_the_hours_in_which_prompts_are_read_and_answers_written(part):
@@ -192,5 +198,5 @@ WRONG = {
         "operations / self.cards / self.card.speed", "operations / speed",
     ),
     "weights and caches may fill the memory": ("self.room * self.card.memory", "self.card.memory"),
-    "reading costs nothing": ("self.first_token(prompt) + writing", "writing"),
+    "reading costs nothing": ("prompt + answer // 2) + reading", "prompt + answer // 2)"),
 }  # fmt: skip

@@ -27,7 +27,7 @@
 
   const met = (mlp, tokens) => mlp.experts * (1 - (1 - mlp.chosen / mlp.experts) ** tokens);
 
-  /* A run is {model, card, precision, cards, room, delay}; layers and mlps say how many there are alike. */
+  /* A run is {model, card, precision, cards, room, delay, slow_step, slow_prompt}; layers and mlps say how many there are alike. */
   function kept(run, layer, tokens) {
     const share = layer.kind === "latent" ? 1 : Math.min(run.cards, layer.kv_heads);
     return cache_bytes(layer, tokens, run.precision.cache) / share;
@@ -61,8 +61,10 @@
   }
 
   const seconds = (...pass) => sum(Object.values(rows(...pass)).map((row) => Math.max(...row)));
-  const step = (run, texts, tokens) => seconds(run, texts, 1, tokens);
-  const first_token = (run, prompt) => seconds(run, 1, prompt, prompt);
+  const step = (run, texts, tokens) => run.slow_step * seconds(run, texts, 1, tokens);
+  const first_token = (run, prompt) => run.slow_prompt * seconds(run, 1, prompt, prompt);
+  const gap = (run, prompt, answer, texts) =>
+    step(run, texts, prompt + Math.floor(answer / 2)) + (texts / answer) * first_token(run, prompt);
 
   function fits(run, tokens) {
     const held = (run.precision.weights * run.model.total) / run.cards;
@@ -70,27 +72,23 @@
     return Math.max(0, Math.floor((run.room * run.card.memory - held) / text));
   }
 
-  function in_time(run, tokens, patience) {
-    let [some, too_many] = [0, fits(run, tokens) + 1];
+  function in_time(run, prompt, answer, patience) {
+    let [some, too_many] = [0, fits(run, prompt + answer) + 1];
     while (too_many - some > 1) {
       const texts = Math.floor((some + too_many) / 2);
-      [some, too_many] = step(run, texts, tokens) <= patience ? [texts, too_many] : [some, texts];
+      [some, too_many] = gap(run, prompt, answer, texts) <= patience ? [texts, too_many] : [some, texts];
     }
     return some;
   }
 
-  function tokens_a_second(run, prompt, answer, texts) {
-    const writing = (answer * step(run, texts, prompt + Math.floor(answer / 2))) / texts;
-    return answer / (first_token(run, prompt) + writing);
-  }
-
   const price = (run, prompt, answer, texts, dollars) =>
-    (1e6 * dollars * run.cards) / 3600 / tokens_a_second(run, prompt, answer, texts);
+    (((1e6 * dollars * run.cards) / 3600) * gap(run, prompt, answer, texts)) / texts;
 
   // -------------------------------------------------------------------------------- what is shown
 
   const NUMBERS = { prompt: ["prompt, tokens", 8000], answer: ["answer, tokens", 1000],
-    texts: ["texts at once", 16], patience: ["patience, ms a token", 30], dollars: ["dollars a card-hour", 2.5] };
+    texts: ["texts at once", 16], patience: ["patience, ms a token", 30], dollars: ["dollars a card-hour", 2.5],
+    slow_step: ["a step, times its bound", 1], slow_prompt: ["a prompt, times its bound", 1] };
   const CARDS = [1, 2, 4, 8];
   const CURVE = { width: 360, height: 190, left: 46, right: 342, top: 10, bottom: 150 };
 
@@ -140,28 +138,30 @@
         model: this.config.models.find((model) => model.name === chosen.model),
         card: this.config.cards[chosen.card], precision: this.config.precisions[chosen.precision],
         cards: Number(chosen.cards), room: 0.9, delay: 10e-6,
+        slow_step: Number(chosen.slow_step) || 1, slow_prompt: Number(chosen.slow_prompt) || 1,
       };
       const tokens = prompt + Math.floor(answer / 2);
       const room = fits(run, prompt + answer);
       const took = step(run, texts, tokens);
-      const speed = tokens_a_second(run, prompt, answer, texts);
+      const reading = first_token(run, prompt);
+      const between = gap(run, prompt, answer, texts);
       const dollars = Number(chosen.dollars) || 0;
       const weights = (run.precision.weights * run.model.total) / run.cards;
       const cache = sum(run.model.layers.map((layer) => layer.count * kept(run, layer, prompt + answer)));
-      const patience = in_time(run, prompt + answer, (Number(chosen.patience) || 0) / 1e3);
+      const patience = in_time(run, prompt, answer, (Number(chosen.patience) || 0) / 1e3);
       const many = run.cards > 1 ? " on each card" : "";
       this.querySelector("dl").innerHTML = [
-        ["first token", time(first_token(run, prompt)), `A prompt of ${number(prompt)} tokens, read alone: the bars of its pass, added.`],
-        ["next token", time(took), `A step of ${number(texts)} texts of ${number(tokens)} tokens, their average: the bars below, added.`],
-        ["tokens a second, one reader", number(1 / took), `1 / ${time(took)}`],
-        ["tokens a second, all", number(speed), `${number(answer)} tokens of an answer, over ${time(first_token(run, prompt))} for its prompt and ${number(answer)} · ${time(took)} / ${number(texts)} for its share of the steps.`],
+        ["first token", time(reading), `A prompt of ${number(prompt)} tokens, read alone: the rows of its pass, added.`],
+        ["a step", time(took), `${number(texts)} texts of ${number(tokens)} tokens, which they have on average: the rows below, added.`],
+        ["between two tokens", time(between), `A step, and what is read in between: for each of ${number(texts)} texts a prompt in ${number(answer)} steps, ${number(texts)} / ${number(answer)} · ${time(reading)}. Where other cards read the prompts, it is the step alone.`],
+        ["tokens a second, all", number(texts / between), `${number(texts)} / ${time(between)}; ${number(1 / between)} for one reader.`],
         ["fit in memory", room ? `${number(room)} texts` : "none", `90 % of ${bytes(run.card.memory)}, less ${bytes(weights)} of weights, by ${bytes(cache)} of cache for ${number(prompt + answer)} tokens${many}.`],
-        ["of these in time", patience ? `${number(patience)} texts` : "none", `The most whose step, at the end of their answers, takes at most ${chosen.patience || 0} ms.`],
-        ["a million tokens", `${(price(run, prompt, answer, texts, dollars)).toFixed(3)} $`, `${run.cards} · ${dollars} $ an hour, over ${number(speed)} tokens a second.`],
+        ["of these in time", patience ? `${number(patience)} texts` : "none", `The most with ${chosen.patience || 0} ms between two tokens, or less.`],
+        ["a million tokens", `${price(run, prompt, answer, texts, dollars).toFixed(3)} $`, `${run.cards} · ${dollars} $ an hour, over ${number(texts / between)} tokens a second.`],
       ].map(([name, value, why]) => `<div><dt>${name}</dt><dd><output>${value}</output><details><summary>why</summary>${why}</details></dd></div>`).join("");
       if (texts > room) this.querySelector("dl").firstElementChild.parentElement.dataset.over = "";
       else delete this.querySelector("dl").dataset.over;
-      this.bars(rows(run, texts, 1, tokens), took);
+      this.bars(rows(run, texts, 1, tokens), took / run.slow_step);
       this.curve(run, texts, tokens, room);
     }
 
@@ -173,7 +173,7 @@
         const moved = name === "all-reduces" ? "move" : "fetch";
         return `<div><b>${name}</b>${name === "all-reduces" ? "" : bar("compute", compute, compute > fetch)}${bar(moved, fetch, fetch >= compute)}</div>`;
       });
-      this.querySelector(".rows").innerHTML = `<p>Where the ${time(took)} of a step go: of each row the longer time counts. All of it is a bound, not measured.</p>${lines.join("")}`;
+      this.querySelector(".rows").innerHTML = `<p>Where the ${time(took)} of a step go: of each row the longer time counts. They are bounds, not measured.</p>${lines.join("")}`;
     }
 
     /* Tokens a second of all against texts at once, both on a log scale; dashed from where the memory is full. */
@@ -202,6 +202,6 @@
 
   const named = (lines) => lines.map(([count, facts]) => ({ count, ...facts }));
 
-  CostCalculator.cost = { named, rows, step, first_token, fits, in_time, tokens_a_second, price };
+  CostCalculator.cost = { named, rows, step, first_token, gap, fits, in_time, price };
   customElements.define("cost-calculator", CostCalculator);
 })();
