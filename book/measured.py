@@ -25,7 +25,7 @@ LINE = re.compile(
     r'\[table: (?P<caption>.+)\]\((?P<file>[^()\s"]+\.ipynb)(?: "(?P<parts>[^"]+)")?\) *'
 )
 FORM = 'a table stands alone between empty lines, as [table: caption](../labs/name.ipynb "rows A | B; columns C")'
-FIGURE = '<figure class="measured">'
+FIGURE = '<div class="measured">'
 PART = re.compile(r" *(?P<name>on|rows|columns) +(?P<value>.+?) *")
 DEVICE = re.compile(r"On (.+)")  # what tools/labs.py writes above the outputs of a second device
 
@@ -111,7 +111,7 @@ def _html(shown: Measured) -> str:
     page = shown.file.removesuffix(".ipynb") + ".html"
     link = f'<a href="{page}">{escape(shown.lab, quote=False)}</a>'
     under = f"{escape(_under(shown), quote=False)} {link}."
-    return f"{FIGURE}{table}<figcaption>{under}</figcaption></figure>"
+    return f"{FIGURE}{table}<p>{under}</p></div>"
 
 
 def _measured(line: str, folder: Path) -> Measured:

@@ -20,6 +20,7 @@ SCRIPT = Path(calculator.__file__).with_name("cost.js")
 # Runs the script without a page, and asks it what stands on standard input.
 ASK = """
 globalThis.HTMLElement = class {};
+globalThis.document = {};
 globalThis.customElements = { get() {}, define(name, element) { globalThis.cost = element.cost; } };
 require(process.argv[1]);
 const { models, cards, precisions, runs } = JSON.parse(require("fs").readFileSync(0));

@@ -78,7 +78,7 @@ def lab(book):
 
 
 def shown(page):
-    return BeautifulSoup(markdown(page.root).convert(page.shown), "html.parser").figure
+    return BeautifulSoup(markdown(page.root).convert(page.shown), "html.parser").find(class_="measured")
 
 
 def test_the_rows_and_columns_that_a_line_names_stand_in_its_place(book, lab):
@@ -90,7 +90,7 @@ def test_the_rows_and_columns_that_a_line_names_stand_in_its_place(book, lab):
 
 
 def test_the_machine_the_day_and_the_lab_stand_under_it(book, lab):
-    under = shown(book.read(PAGE)).figcaption
+    under = shown(book.read(PAGE)).p
     assert (
         under.text
         == "Measured on An Old One, 2 cores, on 2026-11-24, in the lab What a step costs."
@@ -103,7 +103,7 @@ def test_a_second_device_is_asked_for_by_its_name(book, lab):
         book.read('# P\n\n[table: One step](labs/one.ipynb "on NVIDIA H200; rows 64")\n')
     )
     assert [cell.text for cell in figure.select("td")] == ["5.38", "1"]
-    assert figure.figcaption.text.startswith("Measured on NVIDIA H200, on 2026-11-27,")
+    assert figure.p.text.startswith("Measured on NVIDIA H200, on 2026-11-27,")
 
 
 def test_each_line_of_the_page_keeps_its_number(book, lab):
@@ -162,7 +162,7 @@ def test_what_is_not_there_is_an_error_at_its_line_in_the_test_and_in_the_build(
 
 def test_a_table_that_an_author_wrote_passes_for_none_that_was_measured(book, lab):
     with pytest.raises(PageError, match=r"page\.md:3: a table of a lab is read from its notebook"):
-        book.read(f"# P\n\n{measured.FIGURE}<table><tr><td>1</td></tr></table></figure>\n")
+        book.read(f"# P\n\n{measured.FIGURE}<table><tr><td>1</td></tr></table></div>\n")
     with pytest.raises(PageError, match="a drawing or a table in a fence"):
         book.read(f"# P\n\n```text\n\n{LINE}\n\n```\n")
 

@@ -2,6 +2,8 @@
 (() => {
   "use strict";
   if (customElements.get("cost-calculator")) return;
+  const { src } = document.currentScript || {}; // none where the arithmetic alone is tried
+  if (src) document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("cost.css", src) }));
 
   // ---------------------------------------------------------------------------------- as in cost.py
 
