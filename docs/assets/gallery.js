@@ -27,6 +27,7 @@
   for (const head of heads) {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: head.textContent });
     button.addEventListener("click", () => sort(head));
+    head.dataset.name = head.textContent; // for paper, which has no buttons
     head.replaceChildren(button);
   }
 

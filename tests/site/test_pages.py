@@ -60,7 +60,7 @@ STOPS = """() => {
   const boxes = all.filter((box) => /auto|scroll/.test(getComputedStyle(box).overflowX) && hides(box));
   return [
     ...all.filter((one) => one.tabIndex >= 0 && one.checkVisibility({ visibilityProperty: true })
-      && !one.matches('a[href], button, input, summary, .heatmap td') && !hides(one)).map((one) => `idle: ${say(one)}`),
+      && !one.matches('a[href], button, input, select, summary, .heatmap td') && !hides(one)).map((one) => `idle: ${say(one)}`),
     ...boxes.filter((box) => box.tabIndex < 0 && !box.querySelector('a, button, input, [tabindex="0"]')).map((one) => `not reached: ${say(one)}`),
     ...boxes.filter((box) => !box.getAttribute('aria-label') && !box.querySelector('caption, [aria-label]')).map((one) => `no name: ${say(one)}`),
   ];

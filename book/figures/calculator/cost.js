@@ -90,7 +90,7 @@
 
   const NUMBERS = { prompt: ["prompt, tokens", 8000], answer: ["answer, tokens", 1000],
     texts: ["texts at once", 16], patience: ["patience, ms a token", 30], dollars: ["dollars a card-hour", 2.5],
-    slow_step: ["a step, times its bound", 1], slow_prompt: ["a prompt, times its bound", 1] };
+    slow_step: ["a step, × its bound", 1], slow_prompt: ["a prompt, × its bound", 1] };
   const CARDS = [1, 2, 4, 8];
   const CURVE = { width: 360, height: 190, left: 46, right: 342, top: 10, bottom: 150 };
 
