@@ -78,7 +78,9 @@ def lab(book):
 
 
 def shown(page):
-    return BeautifulSoup(markdown(page.root).convert(page.shown), "html.parser").find(class_="measured")
+    return BeautifulSoup(markdown(page.root).convert(page.shown), "html.parser").find(
+        class_="measured"
+    )
 
 
 def test_the_rows_and_columns_that_a_line_names_stand_in_its_place(book, lab):
