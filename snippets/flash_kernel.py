@@ -20,14 +20,15 @@ from triton.language import constexpr
 @triton.jit
 def load(X, head, tokens, T, D: constexpr):
     """Load rows of one head of X, (heads, T, D); zeros where the text has ended."""
-    at = (head * T + tokens[:, None]) * D + tl.arange(0, D)  # (B, D): which number of X
+    row = (head * T + tokens[:, None]).to(tl.int64)  # 32 bits hold no place beyond 2³¹
+    at = row * D + tl.arange(0, D)  # (B, D): which number of X
     return tl.load(X + at, mask=tokens[:, None] < T, other=0.0)
 
 
 @triton.jit
 def store(X, x, head, tokens, T, D: constexpr):
     """Store x as rows of one head of X, but none where the text has ended."""
-    at = (head * T + tokens[:, None]) * D + tl.arange(0, D)
+    at = (head * T + tokens[:, None]).to(tl.int64) * D + tl.arange(0, D)
     tl.store(X + at, x.to(X.dtype.element_ty), mask=tokens[:, None] < T)
 
 
