@@ -31,14 +31,14 @@ OPTION = re.compile(
 class Option:
     """What an option of a fence may be: a flag, or a text of this `form`, which `words` describe.
 
-    One that belongs `to` a flag stands beside it alone, and one stands never beside its `rival`.
+    One that belongs `to` a flag stands beside it alone, and one stands never beside one of its `rivals`.
     """
 
     flag: bool = False
     form: re.Pattern[str] | None = None
     words: str = ""
     to: str = ""
-    rival: str = ""
+    rivals: tuple[str, ...] = ()
 
 
 Options = Mapping[str, Option]
@@ -156,8 +156,8 @@ def check_options(language: str, options: Mapping[str, str], known: Options) -> 
             raise ValueError(f'{key}="{value}" is not {option.words}')
         if option.to and option.to not in options:
             raise ValueError(f"option `{key}` is of a `{option.to}`; the fence has none")
-        if option.rival in options:
-            raise ValueError(f"wanted `{key}` or `{option.rival}`, not both")
+        if rival := next((one for one in option.rivals if one in options), None):
+            raise ValueError(f"wanted `{key}` or `{rival}`, not both")
 
 
 def check_shown(text: str, line: int = 1) -> None:

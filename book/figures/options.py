@@ -4,7 +4,7 @@ from book.figures.output import KINDS
 from literate.fence import OUTPUT, Option, check_options
 
 OPTIONS = {
-    **{kind: Option(flag=True, rival=next((k for k in KINDS if k != kind), "")) for kind in KINDS},
+    **{kind: Option(flag=True, rivals=tuple(KINDS.keys() - {kind})) for kind in KINDS},
     **{
         name: Option(to=kind, **form)
         for kind, figure in KINDS.items()

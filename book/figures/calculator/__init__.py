@@ -29,7 +29,7 @@ def read(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     Raises:
         FigureError: says which line is wrong, what came and what was wanted.
     """
-    lines = text.splitlines()
+    lines, described = text.splitlines(), []
     for number, line in enumerate(lines, 1):
         wanted = MODEL if number > 1 else {"cards", "precisions"}
         try:
@@ -40,11 +40,12 @@ def read(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             raise FigureError(
                 f"line {number} of a calculator: wanted {', '.join(sorted(wanted))}, got {line[:60]}"
             )
+        described.append(found)
     if len(lines) < 2:
         raise FigureError(
             "a calculator wants a line of cards and precisions, and a line for each model"
         )
-    first, *models = map(json.loads, lines)
+    first, *models = described
     return first, models
 
 

@@ -161,8 +161,7 @@
         ["of these in time", patience ? `${number(patience)} texts` : "none", `The most with ${chosen.patience || 0} ms between two tokens, or less.`],
         ["a million tokens", `${price(run, prompt, answer, texts, dollars).toFixed(3)} $`, `${run.cards} · ${dollars} $ an hour, over ${number(texts / between)} tokens a second.`],
       ].map(([name, value, why]) => `<div><dt>${name}</dt><dd><output>${value}</output><details><summary>why</summary>${why}</details></dd></div>`).join("");
-      if (texts > room) this.querySelector("dl").firstElementChild.parentElement.dataset.over = "";
-      else delete this.querySelector("dl").dataset.over;
+      this.querySelector("dl").toggleAttribute("data-over", texts > room);
       this.bars(rows(run, texts, 1, tokens), took / run.slow_step);
       this.curve(run, texts, tokens, room);
     }
